@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fl_app.client.derived_rules import joined, of_parameters
-from fl_app.client.layer_calls import Call, parameters_of
+from fl_app.client.layer_calls import Call
 from fl_app.client.own_layer_gradients import OwnCall
 from fl_app.client.weight_products import Copies, Unstored
 
@@ -29,38 +29,25 @@ TINY = 1e-6
 class SampleGradients:
     """The gradients of n samples, by parameter.
 
-    `parts` has those that are stored (n, ...). Those of `dense` layers are outer products of the
-    gradient of the layer's output (n, j) and its input (n, i), which come after the layer. Those of
-    `products` are sums of outer products over the steps of sequences, each found twice, or of rows
-    that are looked up.
+    `parts` has those that are stored (n, ...). Those of `products` are outer products of the
+    gradient of a dense layer's output and its input, sums of these over the steps of sequences,
+    each found twice, or rows that are looked up.
     """
 
     parts: Mapping[nn.Parameter, Tensor]
-    dense: Sequence[tuple[nn.Module, Tensor, Tensor]] = ()
     products: Sequence[tuple[Unstored, Tensor]] = ()
 
     @cached_property
     def squares(self) -> Tensor:
         """The squared norms (n,) of the gradients over all parameters."""
-        parts = [each.reshape(len(each), -1).square().sum(1) for each in self.parts.values()]
-        for layer, given, gradient in self.dense:
-            own, square = parameters_of(layer), gradient.square().sum(1)
-            if "weight" in own:
-                parts.append(square * given.square().sum(1))
-            if "bias" in own:
-                parts.append(square)
+        rows = [each.reshape(len(each), -1) for each in self.parts.values()]
+        parts = [torch.linalg.vector_norm(each, dim=1).square() for each in rows]
         parts += [product.squares(gradient) for product, gradient in self.products]
         return torch.stack(parts).sum(0)
 
     def stacked(self) -> dict[nn.Parameter, Tensor]:
         """Return the gradients themselves (n, ...), by parameter."""
         found = dict(self.parts)
-        for layer, given, gradient in self.dense:
-            own = parameters_of(layer)
-            if "weight" in own:
-                found[own["weight"]] = torch.einsum("ni,nj->nij", gradient, given)
-            if "bias" in own:
-                found[own["bias"]] = gradient
         for product, gradient in self.products:
             found |= product.of_samples(gradient)
         return found
@@ -68,68 +55,62 @@ class SampleGradients:
     def weighted(self, weights: Tensor, rows: Tensor) -> dict[nn.Parameter, Tensor]:
         """Return the sum over some `rows` (n,) of the gradients with weights (n,), by parameter."""
 
-        def some(each: Tensor) -> Tensor:
-            return each if every else each[rows]
-
         found, every = dict[nn.Parameter, Tensor](), bool(rows.all())
         for product, gradient in self.products:
             found |= product.weighted(gradient, weights, None if every else rows)
-        weights = some(weights)
-        for layer, given, gradient in self.dense:
-            scaled, own = some(gradient) * weights[:, None], parameters_of(layer)
-            if "weight" in own:
-                found[own["weight"]] = scaled.T @ some(given)
-            if "bias" in own:
-                found[own["bias"]] = scaled.sum(0)
         for parameter, stacked in self.parts.items():
-            found[parameter] = torch.einsum("n,n...->...", weights, some(stacked))
+            each, some = (weights, stacked) if every else (weights[rows], stacked[rows])
+            summed = each @ some.reshape(len(some), -1)
+            found[parameter] = summed.view(stacked.shape[1:])
         return found
 
-    def clipped(self, bound: float) -> dict[nn.Parameter, Tensor]:
-        """Return the sum of the gradients, each clipped to a norm of `bound`, by parameter.
+    def clipped(self, bound: float, *, count: int = 1) -> dict[nn.Parameter, Tensor]:
+        """Return the sum of the gradients, each clipped to a norm of `bound`, over `count`.
 
         A sample without a finite gradient counts as one without a gradient: it would make the sum
         NaN, which no noise hides.
         """
         norms = self.squares.sqrt()
-        return self.weighted((bound / (norms + TINY)).clamp(max=1.0), norms.isfinite())
+        factors = (bound / (norms + TINY)).clamp(max=1.0) / count
+        return self.weighted(factors, norms.isfinite())
 
 
 def gradients_of(calls: Sequence[Call | Unstored | OwnCall], loss: Tensor) -> SampleGradients:
     """Return the gradients of samples, from the calls of a forward pass and their summed loss."""
     parts: dict[nn.Parameter, Tensor] = {}
-    dense: list[tuple[nn.Module, Tensor, Tensor]] = []
     products: list[tuple[Unstored, Tensor]] = []
     found = [part for each in _with_gradients(calls, loss) for part in of_parameters(*each)]
     uses = _uses(found)
+    found = _dense_as_products(found, uses)
     if max(uses.values(), default=0) > 1:
-        found = joined(_repeated_as_products(found, uses))
+        found = joined(found)
         uses = _uses(found)
     for call, gradient in found:
-        once = all(uses[parameter] == 1 for parameter in call.trained())
-        if isinstance(call, Unstored) and once:
+        if isinstance(call, Unstored) and all(uses[each] == 1 for each in call.trained()):
             products.append((call, gradient))
-            continue
-        if isinstance(call, Call) and call.is_dense and once and gradient.dim() == 2:
-            dense.append((call.layer, call.given, gradient))
             continue
         for parameter, stacked in call.of_samples(gradient).items():
             before = parts.get(parameter)
             parts[parameter] = stacked if before is None else before + stacked
-    return SampleGradients(parts, dense, products)
+    return SampleGradients(parts, products)
 
 
 def _uses(found: Sequence[tuple[Any, Tensor]]) -> Counter[nn.Parameter]:
     return Counter(parameter for call, _ in found for parameter in call.trained())
 
 
-def _repeated_as_products(
+def _dense_as_products(
     found: Sequence[tuple[Any, Tensor]], uses: Counter[nn.Parameter]
 ) -> list[tuple[Any, Tensor]]:
-    """Return the calls, with a product for each of a dense layer that has several."""
+    """Return the calls, with a product for each of a dense layer on one vector of a sample.
+
+    And for each of several of one layer: those of the steps of a sequence are held by samples.
+    """
     return [
         call.product(gradient)
-        if isinstance(call, Call) and call.is_dense and any(uses[p] > 1 for p in call.trained())
+        if isinstance(call, Call)
+        and call.is_dense
+        and (gradient.dim() == 2 or any(uses[p] > 1 for p in call.trained()))
         else (call, gradient)
         for call, gradient in found
     ]

@@ -63,14 +63,9 @@ def multiplied(module: nn.Module, *, but: Collection[nn.Module] = ()) -> Iterato
 
     The block must have the backward passes too, where a checkpoint of torch computes layers again.
     """
-    layers = [
-        layer
-        for layer in module.modules()
-        if type(layer) is nn.Linear and layer not in but and "forward" not in vars(layer)
-        if layer.weight.numel() >= LARGE and _ONEDNN is not None
-    ]
+    layers = [each for each in module.modules() if each not in but and is_large(each)]
     for layer in layers:
-        layer.forward = partial(_multiply, layer)  # type: ignore[method-assign]
+        layer.forward = partial(_multiply, layer)
     try:
         yield
     finally:
@@ -78,12 +73,35 @@ def multiplied(module: nn.Module, *, but: Collection[nn.Module] = ()) -> Iterato
             del layer.forward
 
 
-def _multiply(layer: nn.Linear, inputs: Tensor) -> Tensor:
+def is_large(layer: nn.Module) -> bool:
+    """Whether oneDNN can multiply a layer and is faster at it."""
+    if type(layer) is not nn.Linear or "forward" in vars(layer) or _ONEDNN is None:
+        return False
+    return layer.weight.numel() >= LARGE
+
+
+def without_weights(layer: Any, inputs: Tensor) -> Tensor:
+    """Return what a large layer returns, without a gradient of its parameters.
+
+    The output has one nevertheless.
+    """
+    weight, bias = layer.weight, layer.bias
+    if not torch.is_grad_enabled() or not fits(inputs, weight):
+        return functional.linear(inputs, weight, bias)
+    given = inputs if inputs.requires_grad else inputs.detach().requires_grad_()
+    return _product_of_rows(given, weight.detach(), None if bias is None else bias.detach())
+
+
+def _multiply(layer: Any, inputs: Tensor) -> Tensor:
     if not fits(inputs, layer.weight):
         return functional.linear(inputs, layer.weight, layer.bias)
+    return _product_of_rows(inputs, layer.weight, layer.bias)
+
+
+def _product_of_rows(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     rows = inputs if inputs.dim() == 2 else inputs.flatten(0, -2)
-    found: Tensor = _Multiplied.apply(rows, layer.weight, layer.bias)
-    return found if inputs.dim() == 2 else found.view(*inputs.shape[:-1], len(layer.weight))
+    found: Tensor = _Multiplied.apply(rows, weight, bias)
+    return found if inputs.dim() == 2 else found.view(*inputs.shape[:-1], len(weight))
 
 
 def fits(inputs: Tensor, weight: Tensor) -> bool:

@@ -21,6 +21,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from fl_app.client import convolution_gradients
 from fl_app.client.attention_gradients import attend, attends
 from fl_app.client.composed_layers import compose, composes
+from fl_app.client.dense_products import is_large, without_weights
 from fl_app.client.own_layer_gradients import OwnCall, OwnLayer
 from fl_app.client.recurrent_gradients import recur, recurs
 from fl_app.client.weight_lookups import Lookup
@@ -132,6 +133,7 @@ class Watched:
         kinds = {layer: kind(layer) for layer in layers if layer not in self.traced}
         self.steps_first = _steps_first(module)
         self.hooked = {layer: each for layer, each in kinds.items() if each in LAYERS}
+        self.large = [layer for layer in self.hooked if is_large(layer)]
         own = [layer for layer in kinds if layer not in self.hooked]
         self.own = {layer: OwnLayer(layer, int(layer in self.steps_first)) for layer in own}
 
@@ -151,6 +153,8 @@ def calls_of(watched: Watched) -> Iterator[list[Call | Product | Lookup | OwnCal
     hooks = [layer.register_forward_hook(note) for layer in watched.hooked]
     for layer, forward in watched.traced.items():
         layer.forward = partial(forward, layer, calls)
+    for layer in watched.large:
+        layer.forward = partial(without_weights, layer)
     for layer, own in watched.own.items():  # with its hooks
         layer._call_impl = partial(own.run, calls)  # type: ignore[method-assign]
     try:
@@ -158,7 +162,7 @@ def calls_of(watched: Watched) -> Iterator[list[Call | Product | Lookup | OwnCal
     finally:
         for hook in hooks:
             hook.remove()
-        for layer in watched.traced:
+        for layer in (*watched.traced, *watched.large):
             del layer.forward
         for layer in watched.own:
             del layer._call_impl

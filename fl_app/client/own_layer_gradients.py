@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import _C, Tensor, nn
 from torch._functorch.vmap import vmap_increment_nesting
 from torch.func import functional_call, grad, vmap
 
@@ -38,6 +38,8 @@ class OwnLayer:
 
     def run(self, calls: list[Any], *inputs: Any, **named: Any) -> Any:
         """Return what the layer returns, and add this call to `calls`."""
+        if _C._are_functorch_transforms_active():  # in another layer, or in `of_samples`
+            return _called(self.layer, *inputs, **named)
         parts: Parts = []
         output: Any = None
         if self.apart and len(inputs) == 1 and not named:

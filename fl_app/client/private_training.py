@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Self
@@ -95,22 +95,22 @@ def train_privately(
     flat.load(job.start)
     flat.module.train()
     parameters, release = trainable(flat.module), bounded.release
-    optimiser, noise, deviation = PlainSgd(parameters, settings), _normals(job), _deviation(bounded)
+    optimiser, noise = PlainSgd(parameters, settings), _normals(job)
     expected = max(1, round(release.rate * len(job.labels)))
+    deviation = release.noise_multiplier * bounded.clip / expected
     source = job.noise if isinstance(job.noise, SystemNumbers) else job.generator
     each_epoch = max(release.steps // max(most(settings.epochs), 1), 1)
     total, count = torch.zeros((), dtype=torch.float64, device=job.labels.device), 0
-    with _contiguous(flat.module), _clipping(flat.module, bounded.clip) as clipped:
+    with _clipping(flat.module, bounded.clip, expected) as clipped:
         starts = [p.detach().clone() for p in parameters]
         for step, batch in enumerate(_batches(len(job.labels), release, source)):
             if step % each_epoch == 0:
                 total, count = torch.zeros_like(total), 0
             chosen = batch.to(job.labels.device)
-            images = job.images[chosen].clone(memory_format=torch.contiguous_format)
-            loss, sums = clipped(images, job.labels[chosen])
+            loss, sums = clipped(job.images[chosen], job.labels[chosen])
             for parameter in parameters:
                 noisy, found = noise(deviation, parameter.detach()), sums.get(parameter)
-                parameter.grad = (noisy if found is None else noisy.add_(found)).div_(expected)
+                parameter.grad = noisy if found is None else noisy.add_(found)
             if settings.proximal:
                 pull(parameters, starts, settings.proximal)
             optimiser.step()
@@ -131,6 +131,65 @@ def _batches(
 
 
 @contextmanager
+def _clipping(module: nn.Module, bound: float, expected: int) -> Iterator[Clipped]:
+    """Yield a function from a batch to its summed loss and the sum of its clipped gradients.
+
+    The sum is divided by the expected number of samples, as its noise is.
+
+    A single backward pass finds them, layer by layer; for a network that is not separable Opacus
+    stores the gradients of all samples.
+    """
+
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(module(images), labels, reduction="sum")
+
+    def each(images: Tensor, labels: Tensor) -> tuple[Tensor, SampleGradients]:
+        for parameter in trainable(module):
+            parameter.grad_sample = None  # type: ignore[attr-defined]
+        loss = loss_of(images.contiguous(), labels)
+        torch.autograd.backward(loss)
+        return loss, SampleGradients(stored(module))
+
+    def at_once(images: Tensor, labels: Tensor) -> tuple[Tensor, SampleGradients]:
+        loss = loss_of(images, labels)
+        gradients = gradients_of(calls, loss)
+        calls.clear()
+        return loss, gradients
+
+    def clipped(images: Tensor, labels: Tensor) -> tuple[Tensor, Sums]:
+        if not len(labels):
+            return torch.zeros((), device=labels.device), {}
+        loss, gradients = way(images, labels)
+        return loss.detach(), gradients.clipped(bound, count=expected)
+
+    separable = is_separable(module)
+    way = at_once if separable else each
+    with calls_of(Watched(module)) if separable else hooked(module) as noted:
+        calls: list[Any] = [] if noted is None else noted
+        yield clipped
+
+
+def _normals(job: TrainingJob) -> Callable[[float, Tensor], Tensor]:
+    """Return a function from a deviation and a tensor to Gaussian noise of this tensor's shape."""
+    source = job.noise
+    if source is None:
+        raise ValueError("job.noise must be a source for DP-SGD, got None; use client_wiring")
+    if isinstance(source, SystemNumbers):
+
+        def of_system(deviation: float, like: Tensor) -> Tensor:
+            drawn = source.standard_normal(tuple(like.shape), np.float32)
+            return torch.empty_like(like).copy_(torch.from_numpy(drawn)).mul_(deviation)
+
+        return of_system
+    generator = torch.Generator(job.labels.device).manual_seed(source.initial_seed())
+
+    def keyed(deviation: float, like: Tensor) -> Tensor:
+        return torch.empty_like(like).normal_(std=deviation, generator=generator)
+
+    return keyed
+
+
+@contextmanager
 def _contiguous(module: nn.Module) -> Iterator[None]:
     """Use the contiguous memory format for kernels during the block.
 
@@ -148,74 +207,14 @@ def _contiguous(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _clipping(module: nn.Module, bound: float) -> Iterator[Clipped]:
-    """Yield a function from a batch to its summed loss and the sum of its clipped gradients.
-
-    A single backward pass finds them, layer by layer; for a network that is not separable Opacus
-    stores the gradients of all samples.
-    """
-
-    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(module(images), labels, reduction="sum")
-
-    def each(images: Tensor, labels: Tensor) -> tuple[Tensor, SampleGradients]:
-        for parameter in trainable(module):
-            parameter.grad_sample = None  # type: ignore[attr-defined]
-        loss = loss_of(images, labels)
-        torch.autograd.backward(loss)
-        return loss, SampleGradients(stored(module))
-
-    def at_once(images: Tensor, labels: Tensor) -> tuple[Tensor, SampleGradients]:
-        with calls_of(watched) as calls:
-            loss = loss_of(images, labels)
-        return loss, gradients_of(calls, loss)
-
-    def clipped(images: Tensor, labels: Tensor) -> tuple[Tensor, Sums]:
-        if not len(labels):
-            return torch.zeros((), device=labels.device), {}
-        loss, gradients = way(images, labels)
-        return loss.detach(), gradients.clipped(bound)
-
-    separable, watched = is_separable(module), Watched(module)
-    way = at_once if separable else each
-    with nullcontext() if separable else hooked(module):
-        yield clipped
-
-
-def _deviation(bounded: Bounded) -> float:
-    """Return the standard deviation of the noise on a sum of clipped gradients."""
-    return bounded.release.noise_multiplier * bounded.clip
-
-
-def _normals(job: TrainingJob) -> Callable[[float, Tensor], Tensor]:
-    """Return a function from a deviation and a tensor to Gaussian noise of this tensor's shape."""
-    source = job.noise
-    if source is None:
-        raise ValueError("job.noise must be a source for DP-SGD, got None; use client_wiring")
-    if isinstance(source, SystemNumbers):
-
-        def of_system(deviation: float, like: Tensor) -> Tensor:
-            drawn = source.standard_normal(tuple(like.shape), np.float32)
-            return torch.from_numpy(deviation * drawn).to(like)
-
-        return of_system
-    generator = torch.Generator(job.labels.device).manual_seed(source.initial_seed())
-
-    def keyed(deviation: float, like: Tensor) -> Tensor:
-        drawn = torch.empty_like(like, memory_format=torch.contiguous_format)
-        return drawn.normal_(std=deviation, generator=generator)
-
-    return keyed
-
-
-@contextmanager
 def hooked(module: nn.Module) -> Iterator[None]:
     """Let each backward pass in the block set Opacus's `grad_sample` of the parameters."""
-    hooks = GradSampleModule(module, loss_reduction="sum")
-    try:
-        yield
-    finally:
-        hooks.to_standard_module()
+    with _contiguous(module):
+        hooks = GradSampleModule(module, loss_reduction="sum")
+        try:
+            yield
+        finally:
+            hooks.to_standard_module()
 
 
 def stored(module: nn.Module) -> dict[nn.Parameter, Tensor]:

@@ -129,14 +129,16 @@ class Product(Unstored):
         if chosen is not None:
             some = replace(self, given=self.given[:, chosen])
             return some.weighted(gradient[:, chosen], weights[chosen])
-        each = weights.expand(len(gradient), -1).flatten()
-        sums = weighted_outer(gradient, self.given, weights)
-        found = self._apart(sums[None], (each @ gradient.flatten(0, 1))[None])
+        scaled = gradient * weights[:, None]
+        of_biases = scaled.sum((0, 1)) if self.biases else scaled
+        found = self._apart(summed_outer(scaled, self.given)[None], of_biases[None])
         return {parameter: each[0] for parameter, each in found.items()}
 
     def _apart(self, of_weights: Tensor, of_biases: Tensor) -> dict[nn.Parameter, Tensor]:
-        widths = [each.value.shape[1] for each in self.weights]
-        both = zip(self.weights, torch.split(of_weights, widths, dim=2), strict=True)
+        parts: Sequence[Tensor] = (of_weights,)
+        if len(self.weights) != 1:
+            parts = torch.split(of_weights, [each.value.shape[1] for each in self.weights], dim=2)
+        both = zip(self.weights, parts, strict=bool(self.weights))
         found = {each.parameter: each.whole(stacked) for each, stacked in both}
         return found | {each.parameter: each.whole(of_biases) for each in self.biases}
 
@@ -164,7 +166,12 @@ def weighted_outer(
     """Return the sum (j, i) of those of (`chosen`) samples with weights (n,)."""
     if chosen is not None:
         gradient, given, weights = gradient[:, chosen], given[:, chosen], weights[chosen]
-    rows, columns = gradient.flatten(0, 1).T, (given * weights[:, None]).flatten(0, 1)
+    return summed_outer(gradient * weights[:, None], given)
+
+
+def summed_outer(gradient: Tensor, given: Tensor) -> Tensor:
+    """Return the sum (j, i) of those of all samples."""
+    rows, columns = gradient.flatten(0, 1).T, given.flatten(0, 1)
     if gradient.shape[2] * given.shape[2] < LARGE:
         return rows @ columns
     return large_product(rows, columns.T)

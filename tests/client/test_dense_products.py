@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from fl_app.client import dense_products
-from fl_app.client.dense_products import multiplied, product
+from fl_app.client.dense_products import multiplied, product, without_weights
 from fl_app.client.training import train
 from tests.client.test_dense_steps import Plain
 
@@ -138,3 +138,22 @@ def test_large_products_are_those_of_torch(
             found = dense_products.large_product(inputs, weight, more)
             torch.testing.assert_close(found, inputs @ weight.T + (0 if more is None else more))
     assert len(products) == 2
+
+
+@pytest.mark.parametrize("steps", [(), (3,)])
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_layer_without_its_weights_has_the_gradient_of_its_output_alone(
+    steps: tuple[int, ...], needed: bool, products: list[tuple[int, ...]]
+) -> None:
+    torch.manual_seed(0)
+    layer, given = nn.Linear(4, 6), torch.randn(5, *steps, 4, requires_grad=needed)
+    output = without_weights(layer, given)
+    torch.testing.assert_close(output, layer(given))
+    wanted = [output, *layer.parameters(), *([given] if needed else [])]
+    loss = output.square().sum()
+    of_output, weight, bias, *rest = torch.autograd.grad(loss, wanted, allow_unused=True)
+    torch.testing.assert_close(of_output, 2 * output)
+    assert weight is bias is None
+    assert products == [(6, 4)] + [(4, 6)] * needed
+    for each in rest:
+        torch.testing.assert_close(each, 2 * output @ layer.weight)
