@@ -8,6 +8,8 @@ from numpy.typing import DTypeLike
 from fl_app.types import Reals
 
 KEY_BYTES, FIRST_BLOCK = 32, bytes(16)
+PAIRS = 1 << 14
+"""Pairs of normal numbers that are drawn at once, which fit into the caches of a core."""
 
 
 class SystemNumbers:
@@ -37,14 +39,21 @@ class SystemNumbers:
         `sqrt(-2 ln u) cos(2 pi v)` and the same with sin, with u of 64 bits, since it decides how
         far the numbers go, and v of 32 bits: Box and Muller, 1958.
         """
-        count = int(np.prod(size))
-        pairs = (count + 1) // 2
-        share = (np.frombuffer(self._stream.update(bytes(8 * pairs)), "<u8") + 0.5) * 2.0**-64
-        turns = np.frombuffer(self._stream.update(bytes(4 * pairs)), "<u4")
+        found = np.empty(int(np.prod(size)), dtype)
+        for start in range(0, len(found), 2 * PAIRS):
+            self._fill(found[start : start + 2 * PAIRS])
+        return found.reshape(size)
+
+    def _fill(self, found: np.ndarray) -> None:
+        """Set at most 2 PAIRS numbers to new ones."""
+        pairs = (len(found) + 1) // 2
+        drawn = self._stream.update(bytes(12 * pairs))
+        share = (np.frombuffer(drawn, "<u8", pairs) + 0.5) * 2.0**-64
+        turns = np.frombuffer(drawn, "<u4", pairs, 8 * pairs)
         angle = turns.astype(np.float32) * np.float32(2.0**-31 * np.pi)
-        length = np.sqrt(-2 * np.log(share)).astype(np.float32)
-        found = np.concatenate([length * np.cos(angle), length * np.sin(angle)])
-        return found[:count].astype(dtype).reshape(size)
+        length = np.sqrt(np.float32(-2) * np.log(share).astype(np.float32))
+        found[:pairs] = length * np.cos(angle)
+        found[pairs:] = (length * np.sin(angle))[: len(found) - pairs]
 
 
 Numbers = np.random.Generator | SystemNumbers

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fl_app.system_numbers import SystemNumbers
+from fl_app.system_numbers import PAIRS, SystemNumbers
 
 COUNT = 100_001
 
@@ -23,6 +23,9 @@ def test_moments_and_tails_are_those_of_the_normal_distribution() -> None:
 def test_shapes_are_those_that_are_asked_for_and_no_number_comes_twice() -> None:
     source = SystemNumbers()
     assert source.standard_normal((2, 3)).shape == (2, 3)
+    assert source.standard_normal(0).shape == (0,)
+    many = source.standard_normal(4 * PAIRS + 1)
+    assert len({*many}) > 0.99 * len(many), "the numbers of one block are those of another"
     assert source.standard_normal().shape == ()
     assert not set(source.random(100)) & {*source.random(100), *SystemNumbers().random(100)}
 
