@@ -41,7 +41,7 @@ NETWORKS = {
     "mcmahan_cnn": ("network=mcmahan_cnn",),
 } | {
     each.lower(): ("network=mcmahan_cnn", f"network._target_=dp_speed_networks.{each}")
-    for each in ("Lstm", "Gru", "Transformer", "gate", "own_dense", "words", "low_rank")
+    for each in ("Lstm", "Gru", "Transformer", "gate", "own_dense", "words", "low_rank", "experts")
 }
 MOST = 3.0
 """Times as long as plain training that are the aim."""
@@ -57,8 +57,9 @@ both kinds of DP-SGD add noise to all parameters. `linear` has 7,850 parameters,
 `benchmarks/dp_speed_networks.py`: `lstm` (82,186 parameters), `gru` (61,962) and `transformer`
 (35,978) take the 28 rows of an image as steps. Layers of their own classes: `gate` (47,018) has a
 small one between convolutions, and `own_dense` (101,770) nearly all its parameters in one; that of
-`words` (68,810) looks up a vector for each of 784 pixels, and that of `low_rank` (30,602) computes
-its weight as the product of two matrices.
+`words` (68,810) looks up a vector for each of 784 pixels, that of `low_rank` (30,602) computes its
+weight as the product of two matrices, and that of `experts` (204,494) has four dense layers in one
+tensor.
 """
 
 

@@ -117,6 +117,25 @@ class LowRank(nn.Module):
         return nn.functional.linear(values, self.left @ self.right, self.bias).relu()
 
 
+class Experts(nn.Module):
+    """A layer of one's own with four dense layers in one tensor, weighed for each image."""
+
+    def __init__(self, given: int, size: int) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(4, size, given) / given**0.5)
+        self.gate = nn.Linear(given, 4)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the outputs (s, size)."""
+        outputs = torch.einsum("eji,si->sej", self.weights, values).relu()
+        return torch.einsum("sej,se->sj", outputs, self.gate(values).softmax(1))
+
+
+def experts(shape: Sequence[int], classes: int) -> nn.Module:
+    """Return dense layers, the large one a mixture."""
+    return nn.Sequential(nn.Flatten(), Experts(prod(shape), SIZE), nn.Linear(SIZE, classes))
+
+
 def words(shape: Sequence[int], classes: int) -> nn.Module:
     """Return dense layers on the mean of vectors that a layer of one's own looks up."""
     return nn.Sequential(Words(), nn.Linear(SIZE, SIZE), nn.ReLU(), nn.Linear(SIZE, classes))

@@ -5,7 +5,6 @@ backward pass gives the gradient of each product's output. Of any other weight e
 copy.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from fl_app.client.block_products import Axes, einsum, of_matmul
 from fl_app.client.composed_layers import COMPOSED
 from fl_app.client.derived_weights import Derived, sources
 from fl_app.client.weight_lookups import Lookup
@@ -81,6 +81,12 @@ class Products(TorchFunctionMode):
 
     def matmul(self, input: Any, other: Any) -> Tensor | None:
         """Return `input other` if that is a product with a weight."""
+        if isinstance(input, Tensor) and isinstance(other, Tensor):
+            last = self._samples(input) is not None
+            sides = (input, other) if last else (other, input)
+            side_by_side = of_matmul(*sides, last=last)
+            if side_by_side is not None:
+                return self.einsum(*side_by_side, sides[1])
         if self._matrix(input) is not None and isinstance(other, Tensor) and other.dim() > 1:
             found = self._product(other.mT, input)
             return found if found is None else found.mT
@@ -94,16 +100,31 @@ class Products(TorchFunctionMode):
         return found if found is None else self._with_copies(input) + found
 
     def einsum(self, equation: Any, *operands: Any) -> Tensor | None:
-        """Return the sum over the last axis of samples and one of a weight, if it is such a sum."""
-        sums = SUM.fullmatch(equation.replace(" ", "")) if isinstance(equation, str) else None
-        if sums is None or len(operands) != 2 or self._matrix(operands[1]) is None:
+        """Return the sum of products of what samples have and a weight, if it is of two such."""
+        letters, arrow, made = str(equation).replace(" ", "").partition("->")
+        given, comma, other = letters.partition(",")
+        if not (arrow and comma) or len(operands) != 2:
             return None
-        kept, summed, first, second, made = sums.groups()
-        letters = kept.replace("...", "") + summed + made
-        if {first, second} != {summed, made} or len({*letters}) < len(letters):
+        if self._samples(operands[0]) is None:
+            given, other, operands = other, given, operands[::-1]
+        input, weight = operands
+        held = self._samples(input)
+        if held is None or not isinstance(weight, Tensor) or weight.numel() <= self.small:
             return None
-        input, matrix = operands
-        return self._product(input, matrix.mT if first == summed else matrix)
+        axes = Axes.of(given, other, made, held.shape[1:], weight.shape)
+        if axes is None:
+            return None
+        if axes.is_matrix:
+            rows = self._apart(held.permute(0, *(1 + at for at in axes.of_rows)))
+            found = self._product(rows, weight if axes.weight[0] == axes.new else weight.mT)
+            return found if found is None else found.permute(*axes.of_product)
+        parameter = self._weight(weight)
+        if parameter is None:
+            return None
+        with temporarily_pop_interpreter_stack():
+            found, product = einsum(held, parameter, axes)
+        self.products += [] if product is None else [product]
+        return self._apart(found)
 
     def attend(self, query: Any, key: Any, value: Any, attn_mask: Tensor | None = None,
                dropout_p: float = 0.0, **options: Any) -> Tensor | None:  # fmt: skip
@@ -252,12 +273,11 @@ RULES: dict[Any, Callable[..., Tensor | None]] = {
     functional.scaled_dot_product_attention: Products.attend,
     torch.einsum: Products.einsum,
     **dict.fromkeys((torch.addmm, Tensor.addmm), Products.addmm),
-    **dict.fromkeys((torch.matmul, torch.mm, Tensor.matmul, Tensor.mm), Products.matmul),
+    **dict.fromkeys((torch.matmul, torch.mm, torch.bmm), Products.matmul),
+    **dict.fromkeys((Tensor.matmul, Tensor.mm, Tensor.bmm), Products.matmul),
     functional.embedding: Products.embedding,
     Tensor.__getitem__: Products.item,
     **dict.fromkeys((torch.index_select, Tensor.index_select), Products.select),
 }
 INTEGERS = (torch.int64, torch.int32)
 """Types of indices; numbers of one byte are masks."""
-SUM = re.compile(r"([.\w]*)(\w),(\w)(\w)->\1(\w)")
-"""Sums over one letter of two operands, the second with two letters."""

@@ -109,6 +109,33 @@ APART: dict[str, Callable[[Own, Tensor], Tensor]] = {
     "cube": lambda layer, x: (
         torch.einsum("...i,ijk->...k", x, layer.cube) + functional.linear(x, layer.w)
     ),
+    "experts": lambda layer, x: torch.einsum("...i,Aio->...Ao", x, layer.cube).tanh().sum(-2),
+    "experts first": lambda layer, x: (
+        torch.einsum("eoi, ...i -> ...oe", layer.cube, x).sin().sum(-1)
+    ),
+    "own input of experts": lambda layer, x: torch.einsum(
+        "...ei,eio->...eo", torch.einsum("...i,eio->...eo", x, layer.cube).sin(), layer.cube
+    ).sum(-2),
+    "two axes": lambda layer, x: torch.einsum(
+        "...ij,ijk->...k", x[..., None] * x[..., None, :], layer.cube
+    ),
+    "matrices": lambda layer, x: (x.flatten(0, -2) @ layer.cube).sin().sum(0).view_as(x),
+    "bmm": lambda layer, x: (
+        torch.bmm(x.flatten(0, -2).expand(SIZE, -1, -1), layer.cube).sin().sum(0).view_as(x)
+    ),
+    "matrices first": lambda layer, x: (
+        torch.matmul(layer.cube, x.flatten(0, -2).mT).sin().sum(0).mT.reshape(x.shape)
+    ),
+    "of one vector": lambda layer, x: (
+        torch.stack([layer.cube @ row for row in x.flatten(0, -2)]).sin().sum(1).view_as(x)
+    ),
+    "diagonal of a cube": lambda layer, x: torch.einsum("...i,iij->...j", x, layer.cube),
+    "matrix in another order": lambda layer, x: torch.einsum("ij,...i->j...", layer.w, x).movedim(
+        0, -1
+    ),
+    "matrices of a vector": lambda layer, x: (
+        (x[..., None, None, :] @ layer.cube).sin().sum((-2, -3))
+    ),
     "kernels": lambda layer, x: (
         functional.conv1d(x.flatten(0, -2)[:, :, None], layer.cube, padding=3).sum(2).view_as(x)
     ),
@@ -160,6 +187,20 @@ def test_products_with_weights_are_recorded(name: str, steps: tuple[int, ...]) -
     layer = Own(APART[name]).double()
     watched = assert_exact(layer, _given(*steps))
     assert [each.apart for each in watched.own.values()] == [True]
+
+
+CUBES = ("experts", "experts first", "own input of experts", "two axes", "matrices", "bmm",
+         "matrices first", "of one vector", "matrices of a vector")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CUBES)
+def test_no_cube_is_held_for_each_sample(name: str) -> None:
+    torch.manual_seed(0)
+    layer = Own(APART[name])
+    found, _ = found_of(layer, torch.randn(SAMPLES, 3, SIZE))
+    once = [part for part, _ in found.products if layer.cube in part.trained()]
+    twice = name in ("own input of experts", "of one vector")
+    assert (len(once), layer.cube in found.parts) == ((0, True) if twice else (1, False))
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
@@ -254,9 +295,10 @@ class Turned(nn.Module):
         return given.transpose(0, 1)
 
 
-def test_an_input_that_is_changed_after_its_product_is_an_error() -> None:
+@pytest.mark.parametrize("name", ["linear", "experts"])
+def test_an_input_that_is_changed_after_its_product_is_an_error(name: str) -> None:
     def changed(layer: Own, x: Tensor) -> Tensor:
-        found = functional.linear(x, layer.w)
+        found = APART[name](layer, x)
         x += 1
         return found
 
