@@ -54,7 +54,6 @@ class SampleGradients:
 
     def weighted(self, weights: Tensor, rows: Tensor) -> dict[nn.Parameter, Tensor]:
         """Return the sum over some `rows` (n,) of the gradients with weights (n,), by parameter."""
-
         found, every = dict[nn.Parameter, Tensor](), bool(rows.all())
         for product, gradient in self.products:
             found |= product.weighted(gradient, weights, None if every else rows)
@@ -102,9 +101,9 @@ def _uses(found: Sequence[tuple[Any, Tensor]]) -> Counter[nn.Parameter]:
 def _dense_as_products(
     found: Sequence[tuple[Any, Tensor]], uses: Counter[nn.Parameter]
 ) -> list[tuple[Any, Tensor]]:
-    """Return the calls, with a product for each of a dense layer on one vector of a sample.
+    """Return the calls, with products for those of a dense layer.
 
-    And for each of several of one layer: those of the steps of a sequence are held by samples.
+    But not for a single one on sequences, whose gradients of samples are stored.
     """
     return [
         call.product(gradient)

@@ -32,7 +32,8 @@ SCORED = 500
 
 Sums = Mapping[nn.Parameter, Tensor]
 Clipped = Callable[[Tensor, Tensor], tuple[Tensor, Sums]]
-"""Maps images and labels of a batch to its summed loss, and the sums of clipped gradients."""
+"""Maps images and labels of a batch to its summed loss, and sums of clipped gradients over the
+expected number of samples."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +135,9 @@ def _batches(
 def _clipping(module: nn.Module, bound: float, expected: int) -> Iterator[Clipped]:
     """Yield a function from a batch to its summed loss and the sum of its clipped gradients.
 
-    The sum is divided by the expected number of samples, as its noise is.
-
-    A single backward pass finds them, layer by layer; for a network that is not separable Opacus
-    stores the gradients of all samples.
+    The sum is over the expected number of samples, as its noise. A single backward pass finds the
+    gradients, layer by layer; for a network that is not separable Opacus stores those of all
+    samples.
     """
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
