@@ -91,12 +91,14 @@ def _private_entries(config: Config, people: Population) -> PrivateEntries:
     """
     with _parts_lock:
         if config.key not in _entries:
-            guard, shape = privacy(config), people.dataset.shape
+            guard, data = privacy(config), people.dataset
+            deployed = config.engine.name == "deployment"
             if guard.of_samples and config.population.resolve() is own:
-                private_inputs.check(people.dataset)
-            tried = network(config, people.dataset)
-            guard.check(tried, config.client, shape, deployed=config.engine.name == "deployment")
-            entries = guard.entries(flat_network(config, network(config, people.dataset)), shape)
+                private_inputs.check(data)
+            tried = network(config, data)
+            guard.check(tried, config.client, data.shape, tokens=data.tokens, deployed=deployed)
+            flat = flat_network(config, network(config, data))
+            entries = guard.entries(flat, data.shape, tokens=data.tokens)
             _entries.clear()
             _entries[config.key] = entries
         return _entries[config.key]

@@ -204,16 +204,12 @@ def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
     if given is None or client is None or not given.sound:
         return
     guard = privacy_of(given)
-    if guard.of_samples and not data.train(np.arange(0))[0].is_floating_point():
-        raise ValueError(
-            f"privacy must not be one of samples with tokens, got {given.path} with {data.name}; "
-            "use privacy=local_dp"
-        )
     if guard.of_samples and values["population"].resolve() is own:
         private_inputs.check(data)
     if guard.kind != "none":
         module = fresh_network(values, data)
-        guard.check(module, client, data.shape, deployed=engine.name == "deployment")
+        deployed = engine.name == "deployment"
+        guard.check(module, client, data.shape, tokens=data.tokens, deployed=deployed)
 
 
 def _check_attack(values: Mapping[str, Any], data: Dataset) -> None:

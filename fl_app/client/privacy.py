@@ -71,19 +71,21 @@ class LocalDp(Budgeted):
     quantile: Quantile | None
     rate: PositiveFloat
 
-    def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
+    def check(
+        self, module: nn.Module, settings: Settings, shape: Shape, *, tokens: bool, deployed: bool
+    ) -> None:
         """Also raise ValueError for an unsuitable buffer, or a budget below one round's cost."""
-        super().check(module, settings, shape, deployed=deployed)
+        super().check(module, settings, shape, tokens=tokens, deployed=deployed)
         local = local_names(module, settings.batch_norm)
-        self.entries(FlatModule(module, local=local), shape)
+        self.entries(FlatModule(module, local=local), shape, tokens=tokens)
         if self.noise_multiplier is None:
             return
         once = [accountant.whole_update(self.noise_multiplier, adaptive=self.adaptive)]
         self.check_cost(accountant.spent(once, self.delta))
 
-    def entries(self, flat: FlatModule, shape: Shape) -> PrivateEntries:
+    def entries(self, flat: FlatModule, shape: Shape, *, tokens: bool) -> PrivateEntries:
         """Return the trainable parameters and the running statistics of normalisation layers."""
-        return learnt_entries(flat.module, flat.layout, shape)
+        return learnt_entries(flat.module, flat.layout, shape, tokens=tokens)
 
     def release(self, plan: TrainingPlan) -> Release:
         """Return the release of the update, and with `quantile` also of the report on its norm."""
@@ -146,9 +148,11 @@ class SampleDp(Budgeted):
     kind = "sample_dp"
     of_samples = True
 
-    def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
+    def check(
+        self, module: nn.Module, settings: Settings, shape: Shape, *, tokens: bool, deployed: bool
+    ) -> None:
         """Also raise ValueError for a network or training without DP-SGD."""
-        super().check(module, settings, shape, deployed=deployed)
+        super().check(module, settings, shape, tokens=tokens, deployed=deployed)
         if not learner_of(module, settings.learner).sample_dp:
             raise ValueError(
                 "privacy=sample_dp needs a network that is trained by SGD, got one with a learner "
@@ -164,7 +168,7 @@ class SampleDp(Budgeted):
                 )
         from fl_app.client.private_network import check
 
-        check(module, settings, shape)
+        check(module, settings, shape, tokens=tokens)
 
     def release(self, plan: TrainingPlan) -> Release:
         """Return the noise, sampling rate and steps of one round of DP-SGD."""

@@ -41,18 +41,22 @@ class Privacy:
         """Whether the bound on updates, and with it the noise, changes from round to round."""
         return False
 
-    def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
+    def check(
+        self, module: nn.Module, settings: Settings, shape: Shape, *, tokens: bool, deployed: bool
+    ) -> None:
         """Raise ValueError for settings that contradict each other or other settings.
 
-        `module` is the network, which may be unusable afterwards; `shape` is that of one image;
-        `deployed`: whether server and clients are different machines.
+        `module` is the network, which may be unusable afterwards; `shape` is that of one input,
+        of integers if they are `tokens`; `deployed`: whether server and clients are different
+        machines.
         """
         return
 
-    def entries(self, flat: FlatModule, shape: Shape) -> PrivateEntries:
+    def entries(self, flat: FlatModule, shape: Shape, *, tokens: bool) -> PrivateEntries:
         """Return which entries of the model are hidden; the others are sent as received.
 
-        `flat` is the network, which may be unusable afterwards; `shape` is that of one image.
+        `flat` is the network, which may be unusable afterwards; `shape` is that of one input, of
+        integers if they are `tokens`.
         """
         return trainable_entries(flat.layout)
 
@@ -102,7 +106,9 @@ class Budgeted(Privacy):
     loss_bound: PositiveFloat
     randomness: Randomness
 
-    def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
+    def check(
+        self, module: nn.Module, settings: Settings, shape: Shape, *, tokens: bool, deployed: bool
+    ) -> None:
         """Raise ValueError for undefined noise, noise known to the server, or centroids."""
         if self.epsilon is None and self.noise_multiplier is None:
             raise ValueError(

@@ -49,16 +49,19 @@ def trainable_entries(layout: Layout) -> PrivateEntries:
     return PrivateEntries((layout.direction,))
 
 
-def learnt_entries(module: nn.Module, layout: Layout, shape: tuple[int, ...]) -> PrivateEntries:
+def learnt_entries(
+    module: nn.Module, layout: Layout, shape: tuple[int, ...], *, tokens: bool
+) -> PrivateEntries:
     """Return the trainable parameters and the running statistics that training changes.
 
     Float buffers that training does not change are excluded: noise would destroy their values and
-    hide nothing. `shape` is that of one image. Raises ValueError for a buffer that changes and is
-    not a mean or variance of a normalisation layer, since its valid values are unknown.
+    hide nothing. `shape` is that of one input, of integers if they are `tokens`. Raises ValueError
+    for a buffer that changes and is not a mean or variance of a normalisation layer, since its
+    valid values are unknown.
     """
     if len(layout.names) == layout.trainable:
         return trainable_entries(layout)
-    moving = set(changed(module, shape))
+    moving = set(changed(module, shape, tokens=tokens))
     slices, variances, begin = [layout.direction], [], layout.direction.stop
     buffers = list(zip(layout.names, layout.sizes, strict=True))[layout.trainable :]
     for name, size in buffers:

@@ -1,4 +1,4 @@
-"""Checks on random images whether a network is suitable for DP-SGD.
+"""Checks on random inputs whether a network is suitable for DP-SGD.
 
 DP-SGD guarantees privacy only if each gradient belongs to one sample and nothing else leaves the
 client. A list of known layers cannot prove this for a user's own layers, so the network is tested.
@@ -12,7 +12,7 @@ from fl_app.client.clipped_gradients import gradients_of
 from fl_app.client.layer_calls import Watched, calls_of, is_separable, traced_layers
 from fl_app.client.private_training import hooked, stored
 from fl_app.client.training import Settings
-from fl_app.client.training_probe import BATCH, changed, mixing
+from fl_app.client.training_probe import BATCH, changed, mixing, random_inputs
 from fl_app.rng import global_torch_seed
 
 FLOAT32 = torch.finfo(torch.float32).eps
@@ -20,10 +20,11 @@ CLOSE = 1e-3
 """Relative difference between two computations of a gradient that rounding can cause."""
 
 
-def check(module: nn.Module, settings: Settings, shape: tuple[int, ...]) -> None:
+def check(module: nn.Module, settings: Settings, shape: tuple[int, ...], *, tokens: bool) -> None:
     """Raise ValueError for a network or training without a separate gradient for each sample.
 
-    `shape` is that of one image. The network is unusable afterwards.
+    `shape` is that of one input, of integers if they are `tokens`. The network is unusable
+    afterwards.
     """
     if settings.precision != "fp32":
         raise ValueError(
@@ -35,9 +36,9 @@ def check(module: nn.Module, settings: Settings, shape: tuple[int, ...]) -> None
             "client.epochs must be positive with privacy=sample_dp, got 0; give at least 1"
         )
     _check_rounding(module)
-    _check_passes(module, shape)
+    _check_passes(module, shape, tokens=tokens)
     _check_layers(module)
-    _check_gradients(module, shape)
+    _check_gradients(module, shape, tokens=tokens)
 
 
 def _check_rounding(module: nn.Module) -> None:
@@ -51,10 +52,10 @@ def _check_rounding(module: nn.Module) -> None:
             )
 
 
-def _check_passes(module: nn.Module, shape: tuple[int, ...]) -> None:
+def _check_passes(module: nn.Module, shape: tuple[int, ...], *, tokens: bool) -> None:
     """Raise ValueError if a forward pass mixes samples or writes into buffers."""
-    written = changed(module, shape)
-    mixed = mixing(module, shape)
+    written = changed(module, shape, tokens=tokens)
+    mixed = mixing(module, shape, tokens=tokens)
     if mixed is not None:
         raise ValueError(
             f"privacy=sample_dp needs a network in which no layer mixes samples, got {mixed}: its "
@@ -92,14 +93,14 @@ def _check_layers(module: nn.Module) -> None:
             )
 
 
-def _check_gradients(module: nn.Module, shape: tuple[int, ...]) -> None:
+def _check_gradients(module: nn.Module, shape: tuple[int, ...], *, tokens: bool) -> None:
     """Raise ValueError for parameters with wrong gradients per sample in Opacus.
 
     Opacus assumes that the first dimension of a layer's input is the batch. If it is another one,
     as in an embedding of positions, the gradients of positions are bounded, not those of samples.
     """
-    draw = torch.Generator().manual_seed(0)
-    batch = torch.randn((BATCH, *shape), generator=draw)
+    (batch,) = random_inputs(module, shape, 1, tokens=tokens)
+    module.train()
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     try:
         gradients = _of_samples(module, batch)
@@ -133,13 +134,13 @@ def _of_samples(module: nn.Module, batch: Tensor) -> dict[nn.Parameter, Tensor]:
     return gradients_of(calls, loss).stacked()
 
 
-def _scores(module: nn.Module, images: Tensor) -> Tensor:
+def _scores(module: nn.Module, inputs: Tensor) -> Tensor:
     """Return scores (BATCH, classes) of a training pass, with the same random draws each time.
 
     They are squared, because the sum of outputs can have zero gradients.
     """
     with global_torch_seed(0):
-        scores: Tensor = module(images.clone()).square()
+        scores: Tensor = module(inputs.clone()).square()
         return scores
 
 

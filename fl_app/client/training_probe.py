@@ -1,4 +1,4 @@
-"""Properties of a network in training, found by training-mode passes over random images.
+"""Properties of a network in training, found by training-mode passes over random inputs.
 
 Privacy needs two properties that a list of layer types cannot give for a user's own layers:
 whether the output for a sample depends on the other samples of its batch, and which tensors a
@@ -17,19 +17,23 @@ from fl_app.rng import global_torch_seed
 
 BATCH = 3
 TRIALS = 4
-"""Number of random draws of weights, images and dropout; one draw alone can miss a dependence."""
+"""Number of random draws of weights, inputs and dropout; one draw alone can miss a dependence."""
+VOCABULARIES = (1024, 64, 8, 3, 2)
+"""Numbers of tokens that are tried, as a network takes no token beyond its embedding."""
 Shape = tuple[int, ...]
 Held = dict[str, Tensor]
 
 
-def changed(module: nn.Module, shape: Shape) -> tuple[str, ...]:
+def changed(module: nn.Module, shape: Shape, *, tokens: bool) -> tuple[str, ...]:
     """Return the names of buffers and frozen parameters that two training passes write into.
 
-    `shape` is that of one image. Raises ValueError for a network that fails on random images.
+    `shape` is that of one input: see `random_inputs`. Raises ValueError for a network that fails on
+    random inputs.
     """
+    batches = random_inputs(module, shape, 2, tokens=tokens)
     module.train()
     before = _held(module)
-    for batch in _images(shape, 2):
+    for batch in batches:
         _forward(module, batch)
     after = _held(module)
     _restore(module, before)
@@ -41,22 +45,23 @@ def changed(module: nn.Module, shape: Shape) -> tuple[str, ...]:
     )
 
 
-def mixing(module: nn.Module, shape: Shape) -> str | None:
+def mixing(module: nn.Module, shape: Shape, *, tokens: bool) -> str | None:
     """Return the name of the submodule that mixes the samples of a batch; None if none does.
 
     With the same random draws, the output for a sample must be exactly the same for all other
     samples. The parameters are changed a little first, because weights of zero can hide a
     dependence, so the module is unusable afterwards. Raises ValueError for a network that fails on
-    random images, or whose output for the same batch and the same draws varies.
+    random inputs, or whose output for the same batch and the same draws varies.
     """
-    module.train()
-    found = (_mixing(module, shape, seed) for seed in range(TRIALS))
+    found = (_mixing(module, shape, seed, tokens=tokens) for seed in range(TRIALS))
     return next((each for each in found if each is not None), None)
 
 
-def _mixing(module: nn.Module, shape: Shape, seed: int) -> str | None:
+def _mixing(module: nn.Module, shape: Shape, seed: int, *, tokens: bool) -> str | None:
+    batch, *others = random_inputs(module, shape, 1 + BATCH, seed, tokens=tokens)
+    module.train()
     _stir(module, seed)
-    start, (batch, *others) = _held(module), list(_images(shape, 1 + BATCH, seed))
+    start = _held(module)
     first = _trace(module, batch, seed)
     _restore(module, start)
     again = _trace(module, batch, seed)
@@ -120,11 +125,11 @@ def same(some: Tensor, others: Tensor) -> bool:
     return bool(((some == others) | (some.isnan() & others.isnan())).all())
 
 
-def _trace(module: nn.Module, images: Tensor, seed: int) -> list[_Call]:
+def _trace(module: nn.Module, inputs: Tensor, seed: int) -> list[_Call]:
     """Return the calls of all submodules in one pass, in the order of completion."""
     calls: list[_Call] = []
     with _recording(module, calls):
-        _forward(module, images, seed)
+        _forward(module, inputs, seed)
     return calls
 
 
@@ -164,30 +169,59 @@ def _tensors(values: object) -> list[Tensor]:
     return [leaf.detach().clone() for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
-def _forward(module: nn.Module, images: Tensor, seed: int = 0) -> None:
-    """Run a forward pass on images (BATCH, C, H, W); raises ValueError without one row each."""
+def _forward(module: nn.Module, inputs: Tensor, seed: int = 0) -> None:
+    """Run a forward pass on inputs (BATCH, ...); raises ValueError without one row each."""
     try:
         with global_torch_seed(seed):
-            output = module(images.clone())
+            output = module(inputs.clone())
     except Exception as error:  # a user's layer can raise anything
         raise ValueError(
-            f"privacy must try the network in training mode on random images of shape "
-            f"{tuple(images.shape)}, got {type(error).__name__}: {error}; use a network for "
-            "images of this shape"
+            f"privacy must try the network in training mode on random {inputs.dtype} of shape "
+            f"{tuple(inputs.shape)}, got {type(error).__name__}: {error}; use a network for "
+            "inputs of this shape"
         ) from error
-    if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != len(images):
+    if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != len(inputs):
         given = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(
             f"privacy needs a network that returns one row of scores per sample, got {given} for "
-            f"{len(images)} samples; return a tensor (samples, classes)"
+            f"{len(inputs)} samples; return a tensor (samples, classes)"
         )
 
 
-def _images(shape: Shape, batches: int, seed: int = 0) -> Iterator[Tensor]:
-    """Yield batches of random images, the same for the same seed."""
+def random_inputs(
+    module: nn.Module, shape: Shape, batches: int, seed: int = 0, *, tokens: bool
+) -> list[Tensor]:
+    """Return batches of random inputs (BATCH, *shape), the same for the same seed.
+
+    They are normal numbers or, for `tokens`, integers that the network takes. Of those no sample
+    begins with 0, which is padding, unless there is only one other.
+    """
     draw = torch.Generator().manual_seed(seed)
-    for _ in range(batches):
-        yield torch.randn((BATCH, *shape), generator=draw)
+    if not tokens:
+        return [torch.randn((BATCH, *shape), generator=draw) for _ in range(batches)]
+    count = _vocabulary(module, shape)
+    found = [torch.randint(count, (BATCH, *shape), generator=draw) for _ in range(batches)]
+    if count > 2:
+        for batch in found:
+            batch.view(BATCH, -1)[:, 0].clamp_(min=1)
+    return found
+
+
+@torch.no_grad()
+def _vocabulary(module: nn.Module, shape: Shape) -> int:
+    """Return the largest of VOCABULARIES of which a network takes every token, or the last."""
+    module.eval()
+    held = _held(module)
+    for count in VOCABULARIES[:-1]:
+        try:
+            with global_torch_seed(0):
+                module(torch.full((BATCH, *shape), count - 1))
+        except Exception:  # `_forward` tells what is wrong with the network
+            continue
+        finally:
+            _restore(module, held)
+        return count
+    return VOCABULARIES[-1]
 
 
 @torch.no_grad()

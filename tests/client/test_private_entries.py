@@ -13,6 +13,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parent))
 import user_networks as user
 
+from fl_app.client.networks import MeanEmbedding
 from fl_app.client.private_entries import PrivateEntries, learnt_entries, trainable_entries
 from fl_app.params import FlatModule
 from fl_app.wiring import made
@@ -25,7 +26,7 @@ ENTRIES = PrivateEntries((slice(0, 2), slice(3, 5)), (slice(4, 5),))
 
 def _learnt(module: nn.Module) -> tuple[PrivateEntries, FlatModule]:
     flat = FlatModule(module)
-    return learnt_entries(flat.module, flat.layout, SHAPE), flat
+    return learnt_entries(flat.module, flat.layout, SHAPE, tokens=False), flat
 
 
 def test_entries_move_and_the_others_stay_by_hand() -> None:
@@ -53,6 +54,13 @@ def test_without_buffers_all_is_hidden() -> None:
     entries, flat = _learnt(small_cnn(SHAPE, CLASSES))
     assert entries == trainable_entries(flat.layout)
     assert entries.slices == (slice(0, flat.layout.size),)
+
+
+def test_statistics_of_a_network_of_tokens_are_hidden() -> None:
+    flat = FlatModule(nn.Sequential(MeanEmbedding(40, 8), nn.BatchNorm1d(8), nn.Linear(8, CLASSES)))
+    entries = learnt_entries(flat.module, flat.layout, (12,), tokens=True)
+    assert entries.slices == (slice(0, flat.layout.size),)
+    assert entries.variances == (slice(flat.layout.size - 8, flat.layout.size),)
 
 
 def test_running_statistics_are_hidden_and_constants_beside_them_not() -> None:

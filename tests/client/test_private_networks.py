@@ -94,7 +94,7 @@ def test_buffers_that_private_training_changed_all_the_same_are_set_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = _config("frozen_norm", "privacy=local_dp")  # a network that changes its buffers
-    monkeypatch.setattr("fl_app.client.private_network.check", lambda *_: None)
+    monkeypatch.setattr("fl_app.client.private_network.check", lambda *_, **__: None)
     private = _config("frozen_norm", "privacy=sample_dp")
     layout, start, sent = _fit(private)
     assert sent[layout.direction.stop :].tobytes() == start[layout.direction.stop :].tobytes()

@@ -14,8 +14,8 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parent))
 import user_networks as user
 
-from fl_app.client.networks import mcmahan_cnn
-from fl_app.client.training_probe import changed, mixing
+from fl_app.client.networks import MeanEmbedding, mcmahan_cnn
+from fl_app.client.training_probe import changed, mixing, random_inputs
 from fl_app.wiring import made
 
 SHAPE, CLASSES = (1, 8, 8), 4
@@ -71,8 +71,8 @@ def test_what_mixes_samples_and_what_is_written_into_is_named(
     build: Callable[..., nn.Module], guilty: str | None, written: tuple[str, ...]
 ) -> None:
     module = build(SHAPE, CLASSES)
-    assert changed(module, SHAPE) == written
-    assert mixing(module, SHAPE) == guilty
+    assert changed(module, SHAPE, tokens=False) == written
+    assert mixing(module, SHAPE, tokens=False) == guilty
 
 
 @settings(max_examples=25, deadline=None)
@@ -97,7 +97,7 @@ def test_one_layer_that_mixes_is_found_between_any_others(
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, user.HIDDEN), *inside, head)
     seen = [module[:-1](torch.randn(3, *SHAPE)) for _ in range(2)]
     assume(not torch.equal(*seen))  # several tables can mask all that the layer mixes
-    found = mixing(module, SHAPE)
+    found = mixing(module, SHAPE, tokens=False)
     if layer is None:
         assert found is None
     else:
@@ -106,21 +106,21 @@ def test_one_layer_that_mixes_is_found_between_any_others(
 
 def test_any_row_may_be_the_one_that_depends_on_others() -> None:
     module = nn.Sequential(nn.Flatten(), Causal(), nn.Linear(64, CLASSES))
-    assert mixing(module, SHAPE) == "'1' (Causal)"
+    assert mixing(module, SHAPE, tokens=False) == "'1' (Causal)"
 
 
 def test_the_batch_may_be_another_dimension_inside() -> None:
-    assert mixing(SecondFirst(), SHAPE) is None
+    assert mixing(SecondFirst(), SHAPE, tokens=False) is None
 
 
 def test_trying_a_network_leaves_no_trace_in_buffers_hooks_and_the_global_generator() -> None:
     module = user.moving_average(SHAPE, CLASSES)
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     state = torch.random.get_rng_state()
-    changed(module, SHAPE)
+    changed(module, SHAPE, tokens=False)
     for name, tensor in module.state_dict().items():
         assert torch.equal(tensor, before[name])
-    mixing(module, SHAPE)
+    mixing(module, SHAPE, tokens=False)
     assert torch.equal(torch.random.get_rng_state(), state)
     assert not any(each._forward_hooks or each._forward_pre_hooks for each in module.modules())
 
@@ -128,7 +128,7 @@ def test_trying_a_network_leaves_no_trace_in_buffers_hooks_and_the_global_genera
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (nn.Linear(5, 2), r"random images of shape \(3, 1, 8, 8\), got RuntimeError"),
+        (nn.Linear(5, 2), r"random torch\.float32 of shape \(3, 1, 8, 8\), got RuntimeError"),
         (nn.Sequential(nn.Flatten(2), nn.LSTM(64, 2)), "got tuple for 3 samples"),
         (nn.Sequential(nn.Flatten(0), nn.Linear(192, 2)), r"got \(2,\) for 3 samples"),
         (user.stateful(SHAPE, CLASSES), "whose output for the same batch varies"),
@@ -138,4 +138,29 @@ def test_a_network_that_cannot_be_tried_is_an_error_that_says_why(
     module: nn.Module, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        mixing(module, SHAPE)
+        mixing(module, SHAPE, tokens=False)
+
+
+@pytest.mark.parametrize("vocabulary", [2, 3, 40, 5000])
+@pytest.mark.parametrize("layer", [None, user.BatchMean, lambda: nn.BatchNorm1d(8, affine=False)])
+def test_networks_of_tokens_get_only_tokens_of_their_embedding(
+    vocabulary: int, layer: Callable[[], nn.Module] | None
+) -> None:
+    between = [] if layer is None else [layer()]
+    module = nn.Sequential(MeanEmbedding(vocabulary, 8), *between, nn.Linear(8, CLASSES))
+    found = mixing(module, (12,), tokens=True)
+    assert found == (None if layer is None else f"'1' ({type(between[0]).__name__})")
+
+
+def test_statistics_of_a_network_of_tokens_are_what_it_writes_into() -> None:
+    module = nn.Sequential(MeanEmbedding(3, 8), nn.BatchNorm1d(8), nn.Linear(8, CLASSES))
+    written = "1.running_mean", "1.running_var", "1.num_batches_tracked"
+    assert changed(module, (12,), tokens=True) == written
+
+
+def test_no_sample_of_tokens_is_padding_alone() -> None:
+    module = MeanEmbedding(3, 2)
+    for batch in random_inputs(module, (1,), 20, tokens=True):
+        assert batch.min() > 0
+    (batch,) = random_inputs(module, (300,), 1, tokens=True)
+    assert batch.unique().tolist() == [0, 1, 2]

@@ -87,11 +87,19 @@ def test_texts_are_classified_by_their_shops(tmp_path: Path) -> None:
     found = _run(tmp_path, *given)
     assert found["status"] == "completed"
     assert found["accuracy"]["mean"] > 0.9
-    load([*SMALL, *given, "privacy=local_dp"], also=problems)
-    with pytest.raises(ConfigError, match=r"privacy must not be one of samples with tokens"):
-        load([*SMALL, *given, "privacy=sample_dp"], also=problems)
     with pytest.raises(ConfigError, match=r"int64 in .*39, .*an embedding needs 40 rows \(netw"):
         load([*SMALL, *given, "network.vocabulary=39"], also=problems)
+
+
+def test_texts_are_private_sample_by_sample(tmp_path: Path) -> None:
+    _reviews(tmp_path, draw=np.random.default_rng(0))
+    found = _run(
+        tmp_path, "data=text", f"data.root={tmp_path}", "data.client=shop", "data.length=12",
+        "network=text_classifier", "network.width=16", "privacy=sample_dp", "privacy.epsilon=30",
+        "client.learning_rate=1.0",
+    )  # fmt: skip
+    assert found["status"] == "completed"
+    assert found["accuracy"]["mean"] > 0.9
 
 
 def test_integer_sequences_train_as_a_cohort_too(tmp_path: Path) -> None:
