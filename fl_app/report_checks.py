@@ -39,8 +39,8 @@ def check_reports(
     if counted and data.target != "classification":
         raise ValueError(
             f"data.target must be classification with {method.path}, which asks for "
-            f"{', '.join(counted)} of each class, got {data.target}; use other data or another "
-            "strategy"
+            f"{', '.join(counted)} of each class, got {data.target}; use other data, another "
+            "strategy, or settings of it with which it asks for none"
         )
     measured = [name for name, report in asks.items() if "inputs" in report.sizes]
     if measured and data.tokens:

@@ -140,11 +140,13 @@ def _vector_backend(config: Config) -> Callable[..., VectorBackend]:
 
 
 def check_strategy(config: Config) -> None:
-    """Raise ConfigError for a user's strategy that cannot be built, by building it.
+    """Raise ConfigError for a strategy that cannot be built, by building it.
 
-    Not for a run on another federation, whose data are not on this machine.
+    Of ours only those that ask clients for reports, since what they ask for can depend on their
+    settings. Not for a run on another federation, whose data are not on this machine.
     """
-    if is_ours(config.strategy) or config.engine.connection is not None:
+    known = is_ours(config.strategy) and not getattr(config.strategy.resolve(), "asks", None)
+    if known or config.engine.connection is not None:
         return
     try:
         strategy(config)

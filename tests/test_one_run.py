@@ -286,6 +286,25 @@ def test_a_page_that_a_full_disk_does_not_take_is_told_without_a_traceback(
     assert not said.exc_info
 
 
+@pytest.mark.parametrize(
+    ("data", "target"),
+    [("data.target=multilabel", "multilabel"), ("data.target=regression", "regression")],
+)
+def test_reports_of_classes_are_refused_before_a_run_without_classes(
+    data: str, target: str, ends: None, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("x,y,z\n" + "1,0,1\n2,1,0\n" * 9)
+    given = [
+        "data=table", "data.file=rows.csv", f"data.root={tmp_path}", "data.label=[y,z]", data,
+        f"task={target}", "network=mlp", "population=iid", "population.clients=2", "strategy=flux",
+        "rounds=9", "strategy.cluster_round=3",
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match=f"asks for class_latent_moments .*, got {target}"):
+        one_run.run(given, tmp_path / "run")
+    with pytest.raises(BegunError):
+        one_run.run([*given, "strategy.descriptor=data"], tmp_path / "run")
+
+
 def test_clients_that_data_name_keep_their_ids(tmp_path: Path) -> None:
     for name in "abcd":
         (tmp_path / f"{name}.csv").write_text("x,y\n" + "1,no\n2,yes\n" * 9)
