@@ -256,9 +256,11 @@ def _write_page(folder: Path) -> None:
     try:
         if not signals.patiently(partial(write_page, folder), PAGE_S, hurried=signals.asked):
             log.warning("the report took too long; write it with fl-app report %s", folder)
-    except Exception as error:  # a failed page must not affect the results
-        fault = output_folder.problem(folder)
-        log.error("the report could not be written: %s", fault or error, exc_info=not fault)
+    except OSError as error:  # a disk can have room for all files but the page
+        hint = f"write it with fl-app report {folder}"
+        log.error("the report could not be written: %s; %s", error, hint)
+    except Exception:  # a failed page must not affect the results
+        log.exception("the report could not be written")
 
 
 def _log_to(file: Path, form: str) -> None:

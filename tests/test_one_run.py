@@ -1,5 +1,6 @@
 """What is found out before a run begins, apart from its settings."""
 
+import errno
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from fl_app.config import load
 from fl_app.engines import deployment, simulation
 from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.processes import ProcessError
-from fl_app.records import checkpoint, output_folder, releases, run_state
+from fl_app.records import checkpoint, releases, run_state
 from fl_app.records.checkpoint import FORMER, Checkpoint
 from fl_app.records.names import CHECKPOINTS
 from fl_app.records.reading import read_names
@@ -279,10 +280,15 @@ def test_a_page_that_a_full_disk_does_not_take_is_told_without_a_traceback(
 ) -> None:
     (tmp_path / "rounds.jsonl").write_text("{}\n")
     (tmp_path / "config.yaml").touch()
-    monkeypatch.setattr(output_folder, "problem", lambda folder: "no room")
+
+    def write(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "no room")  # there is some, but not for the page
+
+    monkeypatch.setattr("fl_app.report.page.write_page", write)
     one_run._write_page(tmp_path)
     (said,) = caplog.records
-    assert said.getMessage() == "the report could not be written: no room"
+    told = f"{OSError(errno.ENOSPC, 'no room')}; write it with fl-app report {tmp_path}"
+    assert said.getMessage() == f"the report could not be written: {told}"
     assert not said.exc_info
 
 
