@@ -245,7 +245,8 @@ def fine_tune(arguments: Sequence[str]) -> None:
     if before is None or after is None:
         print(f"{done.start}: not scored, since the client has no test samples")
     else:
-        print(f"{done.start}: loss {before.loss:.4f} before, {after.loss:.4f} after")
+        scored = f"loss {before.loss:.4f} before, {after.loss:.4f} after"
+        print(f"{done.start}: {scored}, on {before.samples} samples that it was not trained on")
         if before.accuracy is not None and after.accuracy is not None:
             print(f"accuracy {before.accuracy:.4f} before, {after.accuracy:.4f} after")
     print(given.to)

@@ -183,6 +183,8 @@ def test_a_model_fine_tuned_by_the_users_learner_is_exported(
     told = said(capsys, "fine-tune", str(stranger_run), "--community", "0", *tuning)
     before, after = (float(told.split("loss ")[1].split()[i]) for i in (0, 2))
     assert after < before
+    held_out = round(0.2 * len(np.load(samples)["labels"]))
+    assert f"after, on {held_out} samples that it was not trained on" in told
     told = said(capsys, "export", str(mine), "--format", form, "--to", str(tmp_path / "out"))
     assert "personal" in told
     assert (tmp_path / "out" / "model_card.md").exists()
