@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fl_app.records import audit, run_state
-from fl_app.records.history import read_rounds
+from fl_app.records.history import means, read_rounds
 from fl_app.records.metrics import outcomes
 from fl_app.records.names import CONFIG, ROUNDS
 from fl_app.records.rounding import number
@@ -96,19 +96,29 @@ COMMANDS = {"watch": watch, "audit": check_audit}
 
 
 def page(folder: Path) -> RenderableType:
-    """Return what there is to see of a run: state, accuracy, last rounds and events."""
+    """Return what there is to see of a run: state, scores, last rounds and events."""
     rounds = read_rounds(folder) if (folder / ROUNDS).exists() else []
     summary = read_summary(folder)
     begun = "under way" if (folder / CONFIG).exists() else "starts, its nodes connect"
     state = begun if summary is None else summary["status"]
     head = Text(f"{folder.resolve().name}: {state}, {len(rounds)} rounds")
-    measured = [r["accuracy"]["mean"] for r in rounds if r["accuracy"]]
-    if measured:
-        head.append(f"\naccuracy {measured[-1]:.3f}  {curve(measured)}")
+    scores = _scores(rounds)
+    for name, measured in scores.items():
+        head.append(f"\n{name} {number(measured[-1])}  {curve(measured)}")
     if rounds:
         file = folder / ROUNDS
         head.append(f"\nlast round {_ago(time.time() - file.stat().st_mtime)} ago")
-    return Panel(Group(head, _table(rounds), Text("\n".join(_events(rounds)))), title="fl-app")
+    table = _table(rounds, next(iter(scores), "accuracy"))
+    return Panel(Group(head, table, Text("\n".join(_events(rounds)))), title="fl-app")
+
+
+def _scores(rounds: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Return the means of each score over the rounds that have it, the accuracy first."""
+    found: dict[str, list[float]] = {}
+    for record in rounds:
+        for name, mean in means(record).items():
+            found.setdefault(name, []).append(mean)
+    return found
 
 
 def _ago(seconds: float) -> str:
@@ -127,15 +137,15 @@ def curve(values: Sequence[float]) -> str:
     return "".join(_BARS[round((value - low) * scale)] for value in shown)
 
 
-def _table(rounds: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table("round", "phase", "loss", "accuracy", "communities", "answered", "seconds")
+def _table(rounds: Sequence[Mapping[str, Any]], score: str) -> Table:
+    table = Table("round", "phase", "loss", score, "communities", "answered", "seconds")
     for record in rounds[-SHOWN_ROUNDS:]:
         communities, took = record["communities"], record["time"]
         table.add_row(
             str(record["round"]),
             record["phase"],
             _number(record["train_loss"]),
-            _number(record["accuracy"]["mean"] if record["accuracy"] else None),
+            _number(means(record).get(score)),
             "-" if communities is None else str(communities["count"]),
             _answered(outcomes(record)),
             f"{took['total_s']:.1f}",

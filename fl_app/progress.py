@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fl_app.records.history import read_rounds
+from fl_app.records.history import means, read_rounds
 from fl_app.records.names import REPORT, RESUMED, ROUNDS, SUMMARY
 from fl_app.records.rounding import number, upwards
 from fl_app.records.serving import no_better_than_chance
@@ -42,7 +42,7 @@ class Live:
         self.console = console
         self.total = rounds
         self.shown = 0
-        self.accuracy: float | None = None
+        self.scores: dict[str, float] = {}
         self._told = False
         done = self._lines()  # from before a resume; they do not count for the speed
         self.bar = Progress(
@@ -66,10 +66,9 @@ class Live:
             log.info("%s", text)
             self.resumed = None
         for record in self._fresh():
-            if record["accuracy"]:
-                self.accuracy = record["accuracy"]["mean"]
-            now = record["accuracy"]["mean"] if record["accuracy"] else None
-            state = _state(record, self.accuracy if self.console.is_terminal else now)
+            now = means(record)
+            self.scores = now or self.scores
+            state = _state(record, self.scores if self.console.is_terminal else now)
             if not self.console.is_terminal:
                 head = {"round": record["round"], "rounds": self.total}
                 words = [f"{name}={value}" for name, value in (head | state).items()]
@@ -126,13 +125,12 @@ def live(folder: Path, *, rounds: int, console: Console) -> Iterator[Live]:
             view.try_tick()
 
 
-def _state(record: dict[str, Any], accuracy: float | None) -> dict[str, str]:
-    """Return the values to show for a round by name, with this `accuracy`."""
+def _state(record: dict[str, Any], scores: Mapping[str, float]) -> dict[str, str]:
+    """Return the values to show for a round by name, with these `scores`."""
     state = {"phase": record["phase"]}
     if record["train_loss"] is not None:
         state["loss"] = number(record["train_loss"])
-    if accuracy is not None:
-        state["accuracy"] = number(accuracy)
+    state |= {name: number(mean) for name, mean in scores.items() if name not in state}
     if record["communities"]:
         state["communities"] = str(record["communities"]["count"])
     spent = ((record.get("privacy") or {}).get("epsilon") or {}).get("max")

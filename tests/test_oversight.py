@@ -41,6 +41,21 @@ def test_the_page_tells_state_accuracy_rounds_and_events(run: Path) -> None:
     assert f"{last['train_loss']:.3f}" in page
 
 
+def test_the_page_of_a_task_without_accuracy_tells_its_metrics(run: Path, tmp_path: Path) -> None:
+    lines = (run / "rounds.jsonl").read_text().splitlines()
+    told = [{"mae": {"mean": mean}, "r2": {"mean": 0.5}} for mean in (8.0, 4.25)]
+    records = [
+        json.loads(line) | {"accuracy": None, "metrics": each}
+        for line, each in zip(lines, told, strict=True)
+    ]
+    (tmp_path / "rounds.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records))
+    page = shown(tmp_path)
+    assert "mae 4.250  █▁" in page
+    assert "r2 0.500" in page
+    assert "accuracy" not in page
+    assert [line.count("4.250") for line in page.splitlines() if "│ 2 " in line] == [1]
+
+
 def test_the_page_fits_a_terminal_of_80_columns(run: Path) -> None:
     page = shown(run, width=80)
     assert "communities" in page

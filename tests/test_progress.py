@@ -55,9 +55,28 @@ def test_outside_a_terminal_a_round_is_one_line_of_names_and_values(tmp_path: Pa
     ]
 
 
+def test_the_metrics_of_a_task_are_shown_beside_the_accuracy_or_without_one(tmp_path: Path) -> None:
+    errors = {"mae": {"mean": 4.25}, "r2": {"mean": 0.5}}
+    console, output = _console(terminal=False)
+    with live(tmp_path, rounds=2, console=console):
+        history = History(tmp_path)
+        history.append(_record(1, metrics=errors))
+        history.append(_record(2, metrics=errors, accuracy={"mean": 0.75}))
+    assert output.getvalue().splitlines() == [
+        "round=1 rounds=2 phase=federated loss=0.500 mae=4.250 r2=0.500",
+        "round=2 rounds=2 phase=federated loss=0.500 accuracy=0.750 mae=4.250 r2=0.500",
+    ]
+    console, output = _console(terminal=True)
+    view = Live(tmp_path, rounds=2, console=console)
+    view.shown = 0
+    with view.bar:
+        view.tick()
+    assert "accuracy 0.750  mae 4.250  r2 0.500" in output.getvalue()
+
+
 def test_small_numbers_are_not_shown_as_nothing() -> None:
     spent = {"epsilon": {"max": 0.003751}}
-    state = _state(_record(1, train_loss=0.00016, privacy=spent), 0.9996)
+    state = _state(_record(1, train_loss=0.00016, privacy=spent), {"accuracy": 0.9996})
     assert (state["loss"], state["accuracy"], state["epsilon"]) == ("0.00016", "0.9996", "0.00376")
 
 

@@ -122,6 +122,16 @@ def _refused(reasons: str) -> bool:
     return not all(map(is_aside, reasons.split("; ")))
 
 
+def means(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the mean over the clients of each score of a round by name, the accuracy first.
+
+    These are the accuracy and the metrics of the task; empty: nothing was evaluated.
+    """
+    accuracy = {"accuracy": record["accuracy"]} if record["accuracy"] else {}
+    spreads = accuracy | (record.get("metrics") or {}) | accuracy
+    return {name: spread["mean"] for name, spread in spreads.items()}
+
+
 def first_split(
     rounds: Sequence[Mapping[str, Any]], kinds: Sequence[str] = SPLITS
 ) -> Mapping[str, Any] | None:

@@ -13,7 +13,7 @@ from fl_app.records import checkpoint as checkpoints
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import AuditLog, actor, digest_of
 from fl_app.records.checkpoint import DAMAGED, FILE, Checkpoint, CheckpointError
-from fl_app.records.history import History
+from fl_app.records.history import History, means
 from fl_app.records.metrics import Endpoint, outcomes, started
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.models import StateForm, write_models
@@ -167,14 +167,15 @@ class Recorder:
     def _report(self, record: Mapping[str, Any]) -> None:
         """Log a round, and write what an audit asks for: who was rejected, removed or lost."""
         now = record["round"]
-        accuracy = record["accuracy"]["mean"] if record["accuracy"] else None
+        scores = means(record)
         shown = {
             "phase": record["phase"],
             "loss": record["train_loss"],
-            "accuracy": accuracy,
+            "accuracy": scores.pop("accuracy", None),
             "communities": (record["communities"] or {}).get("count"),
         }
-        fields = {"round": now} | shown | outcomes(record)
+        fields = {"round": now, **shown, "metrics": scores or None, **outcomes(record)}
+        shown |= {name: mean for name, mean in scores.items() if name not in shown}
         log.info("round %d is done: %s", now, words(shown), extra={FIELDS: fields})
         for client, why in (record["rejected"] or {}).items():
             self.audit.append("rejected", who=client, why=why, round=now)
@@ -290,6 +291,7 @@ class Recorder:
         )
         found = summary["accuracy"] | summary["communities"]
         shown = {"accuracy": found["mean"]}
+        shown |= {name: each["mean"] for name, each in summary["metrics"].items()}
         shown |= {name: found[name] for name in ("before_clustering", "ari")}
         log.info("%s: %s", status, words(shown | {"communities": found["count"]}))
         self.tracking.close(status)

@@ -77,6 +77,20 @@ def test_a_round_is_written_once_and_the_one_before_is_of_an_earlier_round(tmp_p
     assert read(tmp_path / "checkpoint").round == 1
 
 
+def test_the_line_of_a_round_tells_the_metrics_of_a_task_without_accuracy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fl_app.records.recorder")
+    run, spread = _recorder(tmp_path), {"mean": 4.25, "std": 0.5, "clients": {"0": 4.25}}
+    run.round(_record(1) | {"phase": "federated", "metrics": {"mae": spread}})
+    _finish(run, MODELS["models"])
+    assert caplog.messages == [
+        "round 1 is done: phase=federated mae=4.250",
+        "completed: mae=4.250",
+    ]
+    assert caplog.records[0].fields["metrics"] == {"mae": 4.25}
+
+
 def test_a_round_without_scores_is_in_the_checkpoint_until_it_has_them(tmp_path: Path) -> None:
     run = _recorder(tmp_path)
     _play(run, 1)
