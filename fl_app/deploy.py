@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fl_app import deploy_arguments
+from fl_app.deploy_clients import clients_of
 from fl_app.deploy_keeper import keep
 from fl_app.deploy_state import HELD, LOG, keeper, told_of_count, used_by_run
 from fl_app.engines import (
@@ -225,8 +226,9 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
         more = fewer if any("population.clients" in each for each in given) else ""
         print(f"{', '.join(given)} must not be given: the federation decides it; remove it{more}")
         return USAGE_ERROR
-    clients = _kept_clients(overrides) or max(nodes) + 1
-    words = [sys.executable, "-m", "fl_app.main", *(overrides or _DEMO)]
+    overrides = overrides or _DEMO
+    clients = clients_of(overrides, nodes)
+    words = [sys.executable, "-m", "fl_app.main", *overrides]
     words += ["engine=deployment", f"engine.connection={NAME}"]
     escaped = str(folder).replace("\\", "\\\\").replace("'", "\\'")
     words += [f"engine.folder='{escaped}'", f"population.clients={clients}"]
@@ -235,21 +237,6 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
         words += ["engine.nodes_timeout_s=9999", "engine.connect_timeout_s=15"]
     sys.stdout.flush()
     os.execv(sys.executable, words)
-
-
-def _kept_clients(overrides: Sequence[str]) -> int | None:
-    """Return the number of clients that a resumed run keeps, None if each node is one of it.
-
-    Clients that share one data set would get other samples of it.
-    """
-    resumed = [each.removeprefix("resume=") for each in overrides if each.startswith("resume=")]
-    if not resumed:
-        return None
-    from fl_app.resumed_run import clients_to_keep  # it imports what only runs need
-
-    if (kept := clients_to_keep(Path(resumed[-1]))) is not None:
-        print(f"the run keeps its {kept} clients, which share one data set; a new run uses all")
-    return kept
 
 
 def _numbers(state: dict[str, object]) -> list[int]:

@@ -59,6 +59,32 @@ def test_a_run_takes_the_place_of_its_command(tmp_path, monkeypatch):
     assert became[1:4] == ["-m", "fl_app.main", "rounds=2"]
 
 
+@pytest.mark.parametrize(
+    ("words", "planned"),
+    [
+        (["experiment=mnist_label_swap"], 100),
+        (["--config-dir={}", "experiment=wards"], 7),  # of the user's own
+        (["rounds=2"], 20),
+        (["experiment=federation_demo"], None),  # as many as there are nodes
+        (["--multirun", "seed=0,1"], None),
+        (["strategy=unknown"], None),  # the run says what is wrong
+    ],
+)
+def test_a_run_says_which_number_of_clients_its_federation_replaces(
+    words, planned, tmp_path, capsys, monkeypatch
+):
+    (tmp_path / "experiment").mkdir()
+    own = "# @package _global_\npopulation:\n  clients: 7\n"
+    (tmp_path / "experiment" / "wards.yaml").write_text(own)
+    monkeypatch.setattr(deploy, "keeper", lambda _: {"nodes": [0, 1, 2]})
+    monkeypatch.setattr(deploy.os, "execv", lambda *_: None)
+    monkeypatch.setattr("fl_app.own.searched", [])
+    deploy.run(tmp_path, [each.replace("{}", str(tmp_path)) for each in words])
+    told = f"population.clients=3, a client for each node, in place of {planned}"
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[: len(told)] for line in lines] == ([] if planned is None else [told])
+
+
 @pytest.mark.parametrize(("target", "clients"), [("iid", 2), ("own", 4)])
 def test_a_resumed_run_keeps_the_clients_that_share_a_data_set(
     target, clients, tmp_path, monkeypatch
