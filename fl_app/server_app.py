@@ -179,6 +179,8 @@ def server_fn(context: Context) -> ServerAppComponents:
             timeout_s=config.engine.nodes_timeout_s,
         )
     log(INFO, "results of this run: %s", recorder.folder.resolve())
+    if recorder.resumes:
+        log(INFO, "%s", recorder.resumes)
     return ServerAppComponents(server=loop, config=ServerConfig(num_rounds=config.rounds))
 
 

@@ -113,6 +113,11 @@ class Recorder:
         self._resumed = f"{found}\n"
         return found.checkpoint
 
+    @property
+    def resumes(self) -> str:
+        """The sentence on the checkpoint from which the run continues; empty: it is a new run."""
+        return self._resumed.strip()
+
     def restored(self) -> Checkpoint | None:
         """Return the checkpoint of a resumed run, only once; None for a new run."""
         saved, self._saved = self._saved, None  # frees memory: it can contain all updates

@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid
@@ -207,6 +208,20 @@ def test_only_a_run_over_grpc_is_superseded_by_a_later_submission(
     loop = server_app.server_fn(Context(7, 0, {}, RecordDict(), given)).server
     assert isinstance(loop, RoundLoop)
     assert loop.recorder.superseded() == superseded
+
+
+def test_the_log_of_a_run_that_is_submitted_again_says_from_where_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(server_app, "log", lambda _, text, *words: told.append(text % words))
+    overrides = f"engine=deployment records.folder='{tmp_path}'"
+    for more in ("", " records.restarts=1"):
+        given: Any = {"overrides": overrides + more}
+        loop = server_app.server_fn(Context(7, 0, {}, RecordDict(), given)).server
+        loop.recorder.checkpoint({"models": np.ones((1, 3), np.float32)}, {})
+    results = f"results of this run: {tmp_path.resolve()}"
+    assert told == [results, results, "resuming after round 0 from checkpoint.safetensors"]
 
 
 def test_nodes_are_held_to_a_list_that_can_be_read(tmp_path: Path) -> None:
