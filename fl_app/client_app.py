@@ -79,14 +79,9 @@ class FederatedClient(Client):
     def get_properties(self, ins: GetPropertiesIns) -> GetPropertiesRes:
         """Return the introduction of this client."""
         local = self.local
-        properties: dict[str, Scalar] = {
-            "client_id": local.client_id,
-            "group": local.group,
-            "samples": local.samples,
-            "malicious": local.malicious,
-            "flower": flwr.__version__,
-        }
-        return GetPropertiesRes(_OK, properties)
+        return _introduction(
+            local.client_id, group=local.group, samples=local.samples, malicious=local.malicious
+        )
 
     def fit(self, ins: FitIns) -> FitRes:
         """Train the received model, or the best of several on the client's data; return it.
@@ -180,11 +175,38 @@ class FederatedClient(Client):
         return EvaluateRes(_OK, float(losses[best]), self.local.samples, metrics)
 
 
+class ClientBeyond(Client):
+    """Introduces a client that the run does not have, as of a node that was added for later runs.
+
+    The server is told its id instead of a failure, and can say it once.
+    """
+
+    def __init__(self, client_id: int) -> None:
+        self.client_id = client_id
+
+    def get_properties(self, ins: GetPropertiesIns) -> GetPropertiesRes:
+        """Return the introduction of this client, which has no data in the run."""
+        return _introduction(self.client_id, group=-1, samples=0, malicious=False)
+
+
+def _introduction(client_id: int, *, group: int, samples: int, malicious: bool) -> GetPropertiesRes:
+    properties: dict[str, Scalar] = {
+        "client_id": client_id,
+        "group": group,
+        "samples": samples,
+        "malicious": malicious,
+        "flower": flwr.__version__,
+    }
+    return GetPropertiesRes(_OK, properties)
+
+
 def client_fn(context: Context) -> Client:
     """Build the client of a node: its `partition-id` is the client id."""
     config = of_run(context.run_config, on_client=True)
     root = context.node_config.get("data-root")
     client_id = int(context.node_config[CLIENT])
+    if client_id >= config.population.options["clients"]:
+        return ClientBeyond(client_id)
     data_root = None if root is None else str(root)
     memory = _memory(config, client_id, context)
     local = client_wiring.client(config, client_id, data_root, memory)

@@ -26,6 +26,7 @@ from fl_app.engines.introductions import Introductions, identity
 from fl_app.engines.node_ids import NodeOwners
 from fl_app.engines.puller import Puller, Silence, content
 from fl_app.ingress.extent import check_extent
+from fl_app.ingress.introductions import BeyondError
 from fl_app.ingress.rejection import RejectionError, shown, trusted
 from fl_app.strategies.replies import ClientFailure, LostClient, RejectedReply
 from fl_app.strategies.roster import Roster
@@ -111,16 +112,18 @@ class ClientMessenger:
         self._forget_gone(found)
         waiting = [f"node {proxy.cid}" for proxy in self._introducing.values()]
         return Introductions(
-            found.failed.copy(), found.rejected.copy(), waiting, found.extra.copy()
-        )
+            found.failed.copy(), found.rejected.copy(), waiting, found.extra.copy(),
+            found.beyond.copy(),
+        )  # fmt: skip
 
     def _forget_gone(self, found: Introductions) -> None:
         """Forget the nodes that failed or were rejected and have left; silent ones stay named."""
         failed = {who for who, why in found.failed.items() if not isinstance(why, Silence)}
-        gone = failed | {who for who in found.rejected if isinstance(who, str)}
+        gone = failed | {who for who in found.rejected if isinstance(who, str)} | {*found.beyond}
         gone -= {f"node {cid}" for cid in self.roster.clients} if gone else set()
         for who in gone:
             found.rejected.pop(who, None)
+            found.beyond.pop(who, None)
             if who in failed:
                 del found.failed[who]
 
@@ -145,6 +148,7 @@ class ClientMessenger:
         who = node if inside is None else inside
         found.failed.pop(node, None)
         found.rejected.pop(who, None)
+        found.beyond.pop(node, None)
         found.extra.discard(node)
         if self.owners is not None and not self.owners.know(proxy.cid, of=self.clients):
             found.extra.add(node)
@@ -160,6 +164,10 @@ class ClientMessenger:
                 rule = f"an id that no other node has, and node {holder} has it; one of the two is "
                 rule += "wrong: give every node a different partition-id, or remove that node"
                 raise RejectionError("client_id", rule, shown(told.client_id))
+        except BeyondError as error:
+            remedy = "if it is to participate, give it a partition-id below population.clients"
+            found.beyond[node] = f"introduction: {error}; {remedy}"
+            return
         except RejectionError as error:
             found.rejected[who] = f"introduction: {error}"
             return

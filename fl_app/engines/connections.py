@@ -60,11 +60,11 @@ class Connections:
         """Ask new nodes for their identity; log those that are not admitted."""
         before, self._outside = self._outside, self.messenger.introduce()
         self._open = _may_come(before, self._outside)
-        refused = self._outside.failed, self._outside.rejected
-        if any(refused) and refused != (before.failed, before.rejected):
+        refused = self._outside.refused
+        if refused and refused != before.refused:
             log.warning("nodes that are not admitted: %s", self._outside)
-            for who, why in self._outside.rejected.items():
-                if before.rejected.get(who) != why:
+            for who, why in self._outside.told.items():
+                if before.told.get(who) != why:
                     self.audit.append("rejected", who=str(who), why=why)
         if self.roster.joined:
             came = {str(client): f"node {node}" for client, node in self.roster.joined.items()}
@@ -119,5 +119,5 @@ def _may_come(before: Introductions, now: Introductions) -> bool:
     for who in silent:
         if not isinstance(before.failed.get(who), Silence):
             return True
-    refused = {*now.rejected, *(now.failed.keys() - silent)}
+    refused = {*now.told, *(now.failed.keys() - silent)}
     return any(who not in refused for who in now.waiting)

@@ -16,20 +16,32 @@ class Introductions:
     """Nodes that are not admitted.
 
     `failed` and `rejected` give the reason by node; `rejected` by client id if the engine knows
-    it. Nodes in `waiting` have not answered yet; one that failed is asked again. Those in `extra`
-    are no client of the run: their client is connected, is beyond those of the run, or
-    `engine.node_ids` does not have them.
+    it. Nodes in `waiting` have not answered yet; one that is not admitted is asked again. Those in
+    `extra` are no client of the run: their client is connected, is beyond those of the run, or
+    `engine.node_ids` does not have them. `beyond` gives the reason for those that said so
+    themselves, as nodes of later runs do: these have neither failed nor are they rejected.
     """
 
     failed: dict[str, str] = field(default_factory=dict)
     rejected: dict[int | str, str] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
     extra: set[str] = field(default_factory=set)
+    beyond: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        parts = [f"{who}: {why}" for who, why in (*self.failed.items(), *self.rejected.items())]
+        parts = [f"{who}: {why}" for who, why in self.refused.items()]
         parts += [f"{who} has not answered yet" for who in self.waiting]
         return "; ".join(parts) or "no node was rejected"
+
+    @property
+    def told(self) -> dict[int | str, str]:
+        """The reasons for those whose introduction was read and not admitted."""
+        return self.rejected | dict[int | str, str](self.beyond)
+
+    @property
+    def refused(self) -> dict[int | str, str]:
+        """The reasons for all that are not admitted and do not wait."""
+        return dict[int | str, str](self.failed) | self.told
 
     @property
     def answered(self) -> int:

@@ -12,6 +12,10 @@ MOST_GROUPS = 2**31
 _VERSION = re.compile(r"\d{1,4}\.\d{1,4}[\w.+-]{0,30}", re.ASCII)
 
 
+class BeyondError(RejectionError):
+    """A node introduces itself as a client beyond those of the run."""
+
+
 @dataclass(frozen=True)
 class Identity:
     """The introduction of a client: id, planted group (-1: unknown) and training samples.
@@ -33,13 +37,17 @@ def read_introduction(
     expected: int | None = None,
     planted: Set[int] = frozenset(),
 ) -> Identity:
-    """Return the identity of a node in a federation of `clients`; raises RejectionError.
+    """Return the identity of a node in a run of `clients`; raises RejectionError.
 
+    It is a BeyondError if the run has too few clients for this one, and `expected` is no other.
     `expected` is its client id, if the engine knows it; `planted` are the clients in which the run
     plants its attack.
     """
     if not isinstance(properties, Mapping):
         raise RejectionError("properties", "fields by name", shown(properties))
+    told = properties.get("client_id")
+    if type(told) is int and told >= clients and expected in (None, told):
+        raise BeyondError("client_id", f"an integer in 0..{clients - 1}", shown(told))
     client_id = integer(properties, "client_id", 0, clients - 1)
     if expected is not None and client_id != expected:
         raise RejectionError("client_id", f"{expected}, the client of this node", shown(client_id))

@@ -571,8 +571,36 @@ def test_the_node_of_a_client_that_the_run_does_not_have_can_be_no_other(tmp_pat
     (tmp_path / "nodes.json").write_text('{"9": "101", "10": "102"}')
     messenger, _, known = strangers({101: trains(9), 102: trains(3)})
     messenger.owners = NodeOwners(tmp_path / "nodes.json")
-    assert list(messenger.introduce().rejected) == ["node 101", "node 102"]
+    outside = messenger.introduce()
+    assert ([*outside.beyond], [*outside.rejected]) == (["node 101"], ["node 102"])
     assert known.members() == []
+
+
+def test_a_node_says_once_that_the_run_does_not_have_its_client_and_counts_in_no_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    messenger, grid, known = strangers({101: trains(1), 102: trains(9)})
+    audit = AuditLog(tmp_path)
+    connected = Connections(messenger, known, clients=9, least=1, timeout_s=1, audit=audit)
+    told = "introduction: client_id must be an integer in 0..8, got 9; if it is to participate"
+    for _ in range(3):
+        connected.introduce()
+        assert (connected.failed, connected.refused) == ([], [])
+    assert [message.count(f"node 102: {told}") for message in caplog.messages] == [1]
+    lines = map(json.loads, (tmp_path / "audit.jsonl").read_text().splitlines())
+    assert [line["who"] for line in lines if line["event"] == "rejected"] == ["node 102"]
+    grid.answers[102] = trains(2)  # its configuration was wrong
+    connected.introduce()
+    assert list(known.proxies()) == [1, 2]
+    assert str(messenger.introduce()) == "no node was rejected"
+
+
+def test_the_wait_for_clients_is_not_for_a_node_that_is_none(tmp_path: Path) -> None:
+    messenger, _, known = strangers({101: trains(1), 102: trains(9)})
+    audit = AuditLog(tmp_path)
+    connected = Connections(messenger, known, clients=9, least=1, timeout_s=0, audit=audit)
+    connected.wait(1)
+    assert list(known.proxies()) == [1]
 
 
 @pytest.mark.parametrize(("client", "failures"), [(8, ["node 102"]), (9, [])])
@@ -627,13 +655,15 @@ def test_another_release_of_flower_is_named(caplog: pytest.LogCaptureFixture) ->
 
 def test_a_node_that_was_rejected_or_failed_and_left_is_forgotten() -> None:
     raised = of_superlink(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "no such folder")
-    messenger, _, known = strangers({101: trains(1), 102: trains(77), 103: raised})
+    negative, beyond = trains(-1), trains(77)
+    messenger, _, known = strangers({101: trains(1), 102: negative, 103: raised, 104: beyond})
     outside = messenger.introduce()
     assert ([*outside.rejected], outside.failed) == (["node 102"], {"node 103": "no such folder"})
-    for node in ("102", "103"):
+    assert [*outside.beyond] == ["node 104"]
+    for node in ("102", "103", "104"):
         known.unregister(known.all()[node])
     outside = messenger.introduce()
-    assert (outside.rejected, outside.failed) == ({}, {})
+    assert (outside.rejected, outside.failed, outside.beyond) == ({}, {}, {})
 
 
 def test_a_node_that_cannot_be_asked_is_asked_again() -> None:
