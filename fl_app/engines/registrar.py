@@ -5,8 +5,10 @@ python -m fl_app.engines.registrar --address HOST:PORT --root-certificates ca.cr
 
 import argparse
 import re
+import socket
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from fl_app.engines.node_ids import FILE, registered, remember
 from fl_app.engines.nodes import register
 from fl_app.records.audit import AuditLog, actor, fingerprint
 
+_POLL_S = 0.5
 _NAME = re.compile(r"node(\d{1,9})\.pub", re.ASCII)
 
 
@@ -33,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="fl-app-") as home:
         connection = Connection(NAME, Path(home))
         connection.write(address=options.address, root_certificates=options.root_certificates)
+        _wait_for(options.address, options.wait)
         for key in options.keys:
             try:
                 node = register(connection, key)
@@ -44,6 +48,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if node is not None and options.audit is not None:
                 told = {"file": key.name, "node": node, "key": fingerprint(key), "by": actor()}
                 AuditLog(options.audit).append("registered", **told)
+
+
+def _wait_for(address: str, seconds: float) -> None:
+    """Wait until a SuperLink listens, or so long; then the first key says what is wrong."""
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((host.strip("[]"), port), _POLL_S).close()
+        except OSError:
+            time.sleep(_POLL_S)
+        else:
+            return
 
 
 def _remember(folder: Path, key: Path, node: str | None) -> None:
@@ -69,6 +86,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--audit", type=Path, metavar="FOLDER", help=told)
     told = f"folder whose {FILE} notes which client the node of each key node<client>.pub is"
     found.add_argument("--node-ids", type=Path, metavar="FOLDER", help=told)
+    told = "wait so long at most for a SuperLink that is starting (default: 0)"
+    found.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help=told)
     found.add_argument("keys", type=Path, nargs="+", metavar="KEY.pub")
     return found
 

@@ -1,5 +1,6 @@
 """The command that registers keys: what it says of wrong files, and of a SuperLink that refuses."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,31 @@ def test_a_key_that_is_refused_is_told_in_a_sentence(
     monkeypatch.setattr(registrar, "register", refuses)
     with pytest.raises(SystemExit, match=r"^one.pub could not be registered: no elliptic curve$"):
         registrar.main(_words(tmp_path, "one.pub"))
+
+
+def test_a_superlink_that_is_starting_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+
+    def answers(*_: object) -> str:
+        assert begun, "asked before it listened"
+        return "44"
+
+    monkeypatch.setattr(registrar, "register", answers)
+    with socket.socket() as superlink:
+        superlink.bind(("127.0.0.1", 0))  # connections are refused until it listens
+        address = f"127.0.0.1:{superlink.getsockname()[1]}"
+
+        def listens(_: float) -> None:
+            begun.append(True)
+            superlink.listen()
+
+        monkeypatch.setattr(registrar.time, "sleep", listens)
+        words = _words(tmp_path, "one.pub")
+        words[1] = address
+        registrar.main([*words, "--wait", "60"])
+    assert begun == [True]
 
 
 def test_the_client_of_each_node_is_noted(
