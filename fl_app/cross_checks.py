@@ -45,9 +45,10 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
         )
     found += _judges_nothing(strategy, values["fallback"])
     if rounds and records and any(late > rounds for late in records.snapshot_rounds):
+        early = ",".join(str(each) for each in records.snapshot_rounds if each <= rounds)
         found.append(
             f"records.snapshot_rounds must be at most rounds={rounds}, "
-            f"got {records.snapshot_rounds}; remove the later ones"
+            f'got {records.snapshot_rounds}; give "records.snapshot_rounds=[{early}]"'
         )
     if getattr(method, "clusters_points", False) and values["client"]:
         found += _of_batches(values["client"], defaults["client"])

@@ -159,7 +159,11 @@ def test_all_errors_are_reported_together() -> None:
         ("client.precision=fp8", "client.precision must be 'fp32' or 'bf16', got 'fp8'"),
         ("strategy.speed=1", "strategy.speed"),
         ("rounds=0", "rounds must be greater than 0, got 0"),
-        ("records.snapshot_rounds=[99]", "records.snapshot_rounds must be at most rounds=40"),
+        (
+            "records.snapshot_rounds=[5,99,40]",
+            "records.snapshot_rounds must be at most rounds=40, got [5, 99, 40]; give "
+            '"records.snapshot_rounds=[5,40]"',
+        ),
         ("strategy.ignore_before=30", "strategy.ignore_before must be at most"),
         (
             "engine.name=quantum",
