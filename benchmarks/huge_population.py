@@ -72,6 +72,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=100_000)
     options = parser.parse_args()
+    if options.clients < 100 * COHORT:
+        parser.error(f"--clients must be at least {100 * COHORT}, got {options.clients}: a round "
+                     f"has {COHORT}, also of a hundredth of the clients")  # fmt: skip
     cases = [(options.clients // 100, "fedavg"), (options.clients, "fedavg"),
              (options.clients, "flic")]  # fmt: skip
     lines = [

@@ -25,6 +25,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from results import must_be_there
 from table import REPO, header, machine, row
 
 from fl_app import wiring
@@ -377,6 +378,8 @@ def main() -> None:
     scales = TABLES if options.what == "tables" else PARTICIPATION
     clients = [100] if options.what == "tables" else list(PARTICIPANTS)
     path = options.out / f"{options.what}.jsonl"
+    if options.write:
+        must_be_there(path, "--write")
     log = Log(path)
     for name in [each for each in scales if options.only in (None, each) and not options.write]:
         for seed, population, count in product(range(scales[name].seeds), POPULATIONS, clients):

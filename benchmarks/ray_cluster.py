@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from uuid import uuid4
 
+from results import must_be_there
 from table import REPO, header, machine, row
 
 from fl_app.engines import watchdog
@@ -290,6 +291,8 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="run nothing, write the page")
     options = parser.parse_args()
     path: Path = options.out
+    if options.page:
+        must_be_there(path, "--page")
     lines = path.read_text().splitlines() if path.exists() else []
     runs = [Found(**json.loads(line)) for line in lines]
     first = options.clients[0]

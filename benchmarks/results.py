@@ -40,6 +40,12 @@ def by_case(found: Iterable[Found]) -> dict[Case, Found]:
     return {tuple(each["case"]): each for each in found}
 
 
+def must_be_there(log: Path, option: str) -> None:
+    """Exit if a page would be written of no results, in place of those that it has."""
+    if not log.exists():
+        sys.exit(f"{option} needs results in {log}, which is not there; the page stays as it is")
+
+
 def measure_missing(
     cases: Iterable[Case], measure: Callable[[Case], Found], log: Path, minutes: float = math.inf
 ) -> None:
@@ -70,8 +76,8 @@ def write_page(
     """
     given = _parser(about, page.stem, data=data).parse_args()
     log = page.with_suffix(".jsonl")
-    if given.measured and not log.exists():
-        sys.exit(f"--measured needs results in {log}, which is not there; the page stays as it is")
+    if given.measured:
+        must_be_there(log, "--measured")
     if not given.measured:
         places = {"out": given.out.resolve()} | ({"data": given.data.resolve()} if data else {})
         given.out.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,9 +11,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import contrast
 import contrast_methods
+import huge_population
+import kmeans
 import never_worse
 import private_communities
 import private_page
+import ray_cluster
 import results
 import secure
 import secure_communities
@@ -51,6 +55,35 @@ def test_after_its_minutes_nothing_is_measured(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     results.measure_missing([("a",)], lambda case: {}, log, minutes=-1)
     assert not log.exists()
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "pages", "words"),
+    [
+        (kmeans, "RESULTS", "tables --data {0} --out {0}/none --write"),
+        (kmeans, "RESULTS", "participation --data {0} --out {0}/none --write"),
+        (ray_cluster, "PAGE", "--out {0}/none.jsonl --page"),
+    ],
+)
+def test_a_page_without_results_stays_as_it_is(
+    benchmark: ModuleType, pages: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "results"
+    monkeypatch.setattr(benchmark, pages, place)
+    monkeypatch.setattr(sys, "argv", ["benchmark", *words.format(tmp_path).split()])
+    monkeypatch.setattr(ray_cluster.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit, match="which is not there; the page stays as it is"):
+        benchmark.main()
+    assert not place.exists()
+
+
+def test_a_population_has_enough_clients_for_its_hundredth(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["huge_population.py", "--clients", "9999"])
+    with pytest.raises(SystemExit):
+        huge_population.main()
+    assert "--clients must be at least 10000, got 9999" in capsys.readouterr().err
 
 
 def test_the_page_has_what_was_measured_before_and_now(
