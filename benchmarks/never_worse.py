@@ -152,8 +152,8 @@ Cells were measured on different machines, on which the same run can differ.
 
 In a trial clients make as many steps as without one, so that a split that is kept is as good as
 without the fallback. With communities, DCFL and PACFL every other client of a community trains the
-common model in a round of the trial, and right answers decide. FedEM and FedRC lose rounds to it, and with some seeds still
-learn after 40.
+common model in a round of the trial, and with DCFL right answers decide. FedEM and FedRC lose
+rounds to it, and with some seeds still learn after 40.
 
 With noise, the models of IFCA are of no use, and are undone with all seeds. What it loses until
 then is regained slowly: on average it ends a little below one model, by about the standard error.

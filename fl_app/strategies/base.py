@@ -73,9 +73,8 @@ class CommunityStrategy(Strategy, ABC):
     judged_freely: ClassVar[bool] = True
     """Whether the trial of a split costs no round and tells the server nothing that it must not
     know. Then `fallback=auto` judges."""
-    begins_apart: ClassVar[bool] = False
-    """Whether communities are found before models have learned. Then models of few clients are
-    soon sure of the labels that these have, and in a trial wrong answers add to the losses."""
+    counts_wrong: ClassVar[bool] = False
+    """Whether wrong answers add to the losses that clients compare in the trial of a split."""
 
     def __init__(
         self,
@@ -202,7 +201,7 @@ class CommunityStrategy(Strategy, ABC):
         sizes = self.context.classes, self.context.inputs
         sized = {name: each.sized(*sizes) for name, each in self.asks.items()}
         held_out = {} if compared is None else {HELD_OUT: LOSSES}
-        if compared is not None and self.begins_apart:
+        if compared is not None and self.counts_wrong:
             config[WRONG_ADDS] = True
         names = abilities.asked_of(self, cohort, self.asks)
         reports = [{name: sized[name] for name in each} | held_out for each in names]

@@ -59,7 +59,6 @@ class ChangingCommunities(CommunityStrategy):
     state: ChangingState
     compares = False
     clips_updates = False
-    begins_apart = True
     _joint: Labels = np.empty(0, int)
     """The clients that trained the common model in this round."""
 

@@ -76,6 +76,7 @@ class Dcfl(ChangingCommunities):
     """
 
     state: DcflState
+    counts_wrong = True
     graph_use = GraphUse(
         contrast=True, replaced=("distance",),
         vectors="whose models are means of the clients' last models",

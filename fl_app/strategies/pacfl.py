@@ -70,7 +70,6 @@ class Pacfl(CommunityStrategy):
     state: PacflState
     graph_use = GraphUse(vectors="whose angles need whole vectors")
     used_with: ClassVar[UsedWith] = WEIGHTED
-    begins_apart = True
     asks = {SUBSPACE: Report(length=1, low=-1, high=1, per=("inputs",))}  # noqa: RUF012
 
     def __init__(

@@ -3,8 +3,7 @@
 Models of such communities begin apart, and their mean lags behind a model that all clients train:
 communities that one model would beat looked better than it. Here every other client of a community
 trains the common model in a round, and the others that of their community; in the next round it is
-the other way round. All of them compare the two: `fl_app.strategies.fallback`. To their losses
-wrong answers add, since models of few clients are soon sure of the labels that these have.
+the other way round. All of them compare the two: `fl_app.strategies.fallback`.
 """
 
 import numpy as np
