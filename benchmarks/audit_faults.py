@@ -12,6 +12,7 @@ from torch import Tensor
 from fl_app.client import local_dp, private_losses, private_training, sketch_release
 from fl_app.client.accountant import Release
 from fl_app.client.clipped_gradients import SampleGradients
+from fl_app.client.learner import TrainingJob
 
 Fault = Callable[[], AbstractContextManager[Any]]
 WEAK = 0.1
@@ -19,16 +20,21 @@ WEAK = 0.1
 
 def weak_sample_noise() -> AbstractContextManager[Any]:
     """Let DP-SGD add a tenth of its noise."""
-    sound = private_training._deviation
-    return patch.object(private_training, "_deviation", lambda bounded: WEAK * sound(bounded))
+    sound = private_training._normals
+
+    def weak(job: TrainingJob) -> Callable[[float, Tensor], Tensor]:
+        noise = sound(job)
+        return lambda deviation, like: noise(WEAK * deviation, like)
+
+    return patch.object(private_training, "_normals", weak)
 
 
 def unclipped_samples() -> AbstractContextManager[Any]:
     """Let DP-SGD sum the gradients of samples as they are."""
 
-    def summed(self: SampleGradients, bound: float) -> dict[Any, Tensor]:
+    def summed(self: SampleGradients, bound: float, *, count: int = 1) -> dict[Any, Tensor]:
         every = torch.ones_like(self.squares)
-        return self.weighted(every, every.bool())
+        return self.weighted(every / count, every.bool())
 
     return patch.object(SampleGradients, "clipped", summed)
 
