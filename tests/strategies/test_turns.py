@@ -40,6 +40,21 @@ def test_every_other_client_of_a_community_trains_the_common_model_by_turns() ->
     assert rows == [(0,), (1,), (0,), (1,), (0,), (1,)]
 
 
+def test_where_few_train_they_take_no_turns_and_all_train_the_common_model() -> None:
+    state, rows = _on_trial(), [(0,), (1,), (0,)]  # half of the members
+    for now in (2, 3):
+        _, given, compared = in_turns(state, now, MODELS[:2], list(rows))
+        assert (given, compared) == (rows, [2, 2, 2])
+    _, given, _ = in_turns(state, 3, MODELS[:2], [*rows, (1,)])
+    assert given.count((2,)) == 2
+    replies = Replies(
+        client_ids=np.arange(3), models=MODELS, starts=np.array([0, 1, 0]), samples=np.ones(3),
+        losses=np.ones(3), weights=np.ones(3), reports={HELD_OUT: np.ones((3, 8), np.float32)},
+    )  # fmt: skip
+    assert len(learn_in_turns(state, replies, 2, weighted_mean, None).models) == 3
+    np.testing.assert_allclose(state.common, np.mean([0, 1, 2]))
+
+
 def test_clients_that_choose_or_have_the_common_model_take_no_turns() -> None:
     for now in (2, 3):
         _, given, compared = in_turns(_on_trial(), now, MODELS[:2], [(0, 1), (2,)])
