@@ -104,7 +104,8 @@ class ChangingCommunities(CommunityStrategy):
         """Return each client's row; while the communities are on trial, also the common model."""
         if self.state.common is None:
             return super().offer(server_round, client_ids)
-        return in_turns(self.state, server_round, *self.attribute(client_ids))
+        share = self.sampler.participation
+        return in_turns(self.state, server_round, *self.attribute(client_ids), share)
 
     def learn(self, replies: Replies) -> Replies:
         """Train the common model while the communities are on trial; return the other replies."""

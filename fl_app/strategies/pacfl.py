@@ -126,7 +126,8 @@ class Pacfl(CommunityStrategy):
         """Return each client's rows; while a split is on trial, also the common model."""
         if self.state.common is None:
             return super().offer(server_round, client_ids)
-        return in_turns(self.state, server_round, *self.attribute(client_ids))
+        share = self.sampler.participation
+        return in_turns(self.state, server_round, *self.attribute(client_ids), share)
 
     def aggregate_fit(
         self,

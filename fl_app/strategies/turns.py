@@ -5,8 +5,8 @@ communities that one model would beat looked better than it. Here every other cl
 trains the common model in a round, and the others that of their community; in the next round it is
 the other way round. All of them compare the two: `fl_app.strategies.fallback`.
 
-They take no turns in rounds in which fewer than MOST of them train. The few that would be left to
-its community train a model that seems worse than it is.
+They take no turns if fewer than MOST of them train in a round. The few that would be left to its
+community train a model that seems worse than it is.
 """
 
 import numpy as np
@@ -18,22 +18,23 @@ from fl_app.strategies.trial import JudgedState, beside, note, train
 from fl_app.types import Vectors
 
 MOST = 2 / 3
-"""Share of the communities' clients."""
+"""Share of the clients."""
 
 
-def in_turns(state: JudgedState, server_round: int, models: Vectors, rows: list[Rows]) -> Offer:
+def in_turns(
+    state: JudgedState, server_round: int, models: Vectors, rows: list[Rows], participation: float
+) -> Offer:
     """Return models (m, d) with the common one (m + 1, d), and each client's rows to train.
 
     Last the rows with which each compares: that of the common model, or its own if it trains this.
-    Clients with several rows, or that of the common model, have no turns; in a round of fewer than
-    MOST of the members nobody has.
+    Clients with several rows, or that of the common model, have no turns; with a `participation`
+    below MOST nobody has.
     """
     stock, given, compared = beside(state, models, list(rows))
     assert compared is not None
     common = len(models)
-    single = [k for k, each in enumerate(rows) if len(each) == 1 and each[0] != common]
-    if len(single) < MOST * len(state.communities.members):
-        single = []
+    alone = [k for k, each in enumerate(rows) if len(each) == 1 and each[0] != common]
+    single = alone if participation >= MOST else []
     for place, k in enumerate(sorted(single, key=lambda k: rows[k][0])):
         if (place + server_round) % 2:
             given[k], compared[k] = (common,), rows[k][0]
@@ -45,8 +46,8 @@ def learn_in_turns(
 ) -> Replies:
     """Train the common model by those that had its row; return the replies of the others.
 
-    In a round without turns all train it, by the models of their communities. Without a trial
-    those that are returned are all.
+    Without turns all train it, by the models of their communities. Without a trial those that are
+    returned are all.
     """
     if state.common is None:
         return replies

@@ -29,7 +29,7 @@ def _on_trial() -> JudgedState:
 def test_every_other_client_of_a_community_trains_the_common_model_by_turns() -> None:
     state, rows = _on_trial(), [(0,), (1,), (0,), (1,), (0,), (1,)]
     for now in (2, 3):
-        models, given, compared = in_turns(state, now, MODELS[:2], list(rows))
+        models, given, compared = in_turns(state, now, MODELS[:2], list(rows), 1.0)
         np.testing.assert_array_equal(models[2], state.common)
         # the first, third and fifth of (0, 2, 4, 1, 3, 5), or the others
         joint = {0, 4, 3} if now % 2 else {2, 1, 5}
@@ -41,12 +41,11 @@ def test_every_other_client_of_a_community_trains_the_common_model_by_turns() ->
 
 
 def test_where_few_train_they_take_no_turns_and_all_train_the_common_model() -> None:
-    state, rows = _on_trial(), [(0,), (1,), (0,)]  # half of the members
-    for now in (2, 3):
-        _, given, compared = in_turns(state, now, MODELS[:2], list(rows))
-        assert (given, compared) == (rows, [2, 2, 2])
-    _, given, _ = in_turns(state, 3, MODELS[:2], [*rows, (1,)])
-    assert given.count((2,)) == 2
+    state, rows = _on_trial(), [(0,), (1,), (0,)]
+    for share, turns in ((0.5, 0), (0.7, 1)):
+        _, given, compared = in_turns(state, 2, MODELS[:2], list(rows), share)
+        assert given.count((2,)) == turns
+        assert (compared == [2, 2, 2]) == (not turns)
     replies = Replies(
         client_ids=np.arange(3), models=MODELS, starts=np.array([0, 1, 0]), samples=np.ones(3),
         losses=np.ones(3), weights=np.ones(3), reports={HELD_OUT: np.ones((3, 8), np.float32)},
@@ -57,7 +56,7 @@ def test_where_few_train_they_take_no_turns_and_all_train_the_common_model() -> 
 
 def test_clients_that_choose_or_have_the_common_model_take_no_turns() -> None:
     for now in (2, 3):
-        _, given, compared = in_turns(_on_trial(), now, MODELS[:2], [(0, 1), (2,)])
+        _, given, compared = in_turns(_on_trial(), now, MODELS[:2], [(0, 1), (2,)], 1.0)
         assert (given, compared) == ([(0, 1), (2,)], [2, 2])
 
 
