@@ -129,9 +129,8 @@ def _of_samples(module: nn.Module, batch: Tensor) -> dict[nn.Parameter, Tensor]:
         with hooked(module):
             torch.autograd.backward(_scores(module, batch).sum())
             return stored(module)
-    with calls_of(Watched(module)) as calls:
-        loss = _scores(module, batch).sum()
-    return gradients_of(calls, loss).stacked()
+    with calls_of(Watched(module)) as calls:  # the backward pass too: a checkpoint calls layers
+        return gradients_of(calls, _scores(module, batch).sum()).stacked()
 
 
 def _scores(module: nn.Module, inputs: Tensor) -> Tensor:

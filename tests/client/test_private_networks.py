@@ -73,6 +73,11 @@ def test_gradients_that_belong_to_no_sample_are_refused_by_the_name_of_their_par
         _config("unused", "privacy=sample_dp")
 
 
+def test_layers_that_the_backward_pass_calls_again_are_trained() -> None:
+    _, start, sent = _fit(_config("checkpointed", "privacy=sample_dp"))
+    assert (sent != start).all()
+
+
 @pytest.mark.parametrize("network", ["attention", "recurrent", "Gated", "Cells"])
 def test_layers_that_torch_computes_as_a_whole_are_trained(network: str) -> None:
     _, start, sent = _fit(_config(network, "privacy=sample_dp"))

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from fl_app.client.sgd import SgdLearner
 
@@ -129,6 +130,24 @@ class Cells(nn.Module):
             states = self.cell(row, states)
         scores: Tensor = self.head(states[0])
         return scores
+
+
+class Checkpointed(nn.Module):
+    """Dense layers, one of them large, that the backward pass calls again."""
+
+    def __init__(self, size: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.large = nn.Linear(size, 512), nn.Linear(512, 512)
+        self.head = nn.Linear(512, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return scores (n, classes)."""
+        found: Tensor = self.head(checkpoint(self._inside, images.flatten(1), use_reentrant=False))
+        return found
+
+    def _inside(self, values: Tensor) -> Tensor:
+        found: Tensor = self.large(self.first(values).relu()).relu()
+        return found
 
 
 class Rough(nn.Linear):
@@ -255,6 +274,11 @@ def scaled_table(shape: Shape, classes: int) -> nn.Module:
 def recurrent(shape: Shape, classes: int) -> nn.Module:
     """Return a recurrent network."""
     return Recurrent(shape[2], classes)
+
+
+def checkpointed(shape: Shape, classes: int) -> nn.Module:
+    """Return dense layers of which most are called again in the backward pass."""
+    return Checkpointed(prod(shape), classes)
 
 
 def projected(shape: Shape, classes: int) -> nn.Module:
