@@ -30,6 +30,12 @@ SETTINGS = (
     "strategy.participation=1.0", f"records.evaluate_every={ROUNDS}",
     "records.checkpoint_every=1000", "graph.look_ahead_every=0",
 )  # fmt: skip
+ASSUMED = (f"attack.cohort={CLIENTS}", "attack.attackers=4")
+OTHERS: dict[str, tuple[str, ...]] = {
+    "alie": ASSUMED, "backdoor": (), "full_knowledge": ASSUMED, "gaussian": (), "ipm": (),
+    "label_flip": (), "noisy": (), "random": (), "scaled": (), "zero": (),
+}  # fmt: skip
+"""Attacks beside `minus_grad`, with what is not as by default."""
 POPULATIONS = {
     "three label swaps": ("label_swap", "groups=3"),
     "four rotations": ("rotation", "groups=4"),
@@ -45,6 +51,11 @@ POPULATIONS = {
     "no groups, labels of Dirichlet 0.5": ("dirichlet",),
     "no groups, unequal samples": ("quantity_skew",),
     "no groups, unequal samples and noise": ("quantity_skew",),
+    **{f"three label swaps, {name}": ("label_swap", "groups=3") for name in OTHERS},
+    "three label swaps, two fifths a round": ("label_swap", "groups=3"),
+    "four rotations, two fifths a round": ("rotation", "groups=4"),
+    "no groups, two fifths a round": ("iid",),
+    "no groups, unequal samples, two fifths a round": ("quantity_skew",),
 }
 NOISE = {
     "no groups, unequal samples and noise": (
@@ -56,8 +67,13 @@ LONGER = {
     "a majority class each, 40 rounds": ("rounds=40", "records.evaluate_every=40"),
 }
 """Populations with more rounds, so that a run does not end with the trial of its communities."""
-ATTACKS = {"three label swaps, minus_grad": ("attack=minus_grad", "attack.share=0.3")}
-"""Populations of which some clients send minus their update."""
+ATTACKS = {
+    f"three label swaps, {name}": (f"attack={name}", "attack.share=0.3", *given)
+    for name, given in ({"minus_grad": ()} | OTHERS).items()
+}
+"""Populations of which some clients attack."""
+PART = {name: ("strategy.participation=0.4",) for name in POPULATIONS if name.endswith("a round")}
+"""Populations of which not all clients train in a round."""
 METHODS = {
     "flic": (f"strategy.cluster_round={AFTER}",),
     "late": (f"strategy.cluster_round={AFTER}",),
@@ -69,6 +85,10 @@ METHODS = {
 SEEDS = dict.fromkeys(METHODS, 3) | {"flic": 6, "late": 6}
 """The number of seeds; more of those methods that have both graphs by default."""
 BY_DEFAULT = [name for name in METHODS if SEEDS[name] == max(SEEDS.values())]
+JUDGED = {*PART, *ATTACKS} - {"three label swaps, minus_grad"}
+"""Populations that are measured with the fallback alone."""
+FEW = {*LONGER, *JUDGED}
+"""Populations that are measured with the methods that have both graphs by default alone."""
 HOW = {
     False: ("graph.contrast=false",),
     True: ("graph.contrast=true",),
@@ -91,14 +111,15 @@ HEAD = f"""# Every method with and without contrast
 
 Written by `benchmarks/contrast_methods.py`: digits, {CLIENTS} clients of 100 samples (a mean where
 the population gives clients different numbers), {ROUNDS} rounds (40 where the row says so) in which
-all train, no privacy except DP-SGD where noise is added.
+all train unless the row says so, no privacy except DP-SGD where noise is added.
 Methods that cluster once do so after round {AFTER}. Each cell has two pairs: without contrast ->
 with contrast, both as published (`fallback=false`); and without contrast -> `graph.contrast=both`,
 both with the fallback to one model (`fallback=auto`, the default). They are means over those of
 seeds 0 to 2, and 0 to 5 for FLIC and late clustering, that are measured: the missing ones stand at
-the end. FLIC and late clustering have the last of the four by default. With `minus_grad` a
-third of the clients sends minus its update, and accuracy is that of the others. **Bold**: the
-second of a pair has lost more than {LESS}.
+the end. FLIC and late clustering have the last of the four by default; these two alone are measured
+with some populations, and with some of them only with the fallback. Where an attack is named, a
+third of the clients make it, and accuracy is that of the others; with `minus_grad` they send minus
+their update. **Bold**: the second of a pair has lost more than {LESS}.
 `by_column` and `own` split by columns and files of a user, which digits do not have.
 """
 
@@ -109,7 +130,7 @@ def measure(seed: int, population: str, method: str, how: How, *, out: Path) -> 
     words = [*SETTINGS, f"population={name}", *(f"population.{each}" for each in given)]
     words += [f"strategy={method}", *METHODS[method], f"seed={seed}"]
     words += ATTACKS.get(population, ()) + NOISE.get(population, ())
-    words += LONGER.get(population, ())
+    words += LONGER.get(population, ()) + PART.get(population, ())
     folder = out / "run"
     shutil.rmtree(folder, ignore_errors=True)
     with warnings.catch_warnings():
@@ -130,7 +151,9 @@ def cases() -> list[tuple[int, str, str, How]]:
     whole = product(range(max(SEEDS.values())), POPULATIONS, METHODS, HOW)
     known = [
         case for case in whole
-        if case[0] < SEEDS[case[2]] and (case[1] not in LONGER or case[2] in BY_DEFAULT)
+        if case[0] < SEEDS[case[2]]
+        and (case[1] not in FEW or case[2] in BY_DEFAULT)
+        and (case[1] not in JUDGED or isinstance(case[3], str))
     ]  # fmt: skip
     return sorted(known, key=lambda case: (case[2] not in BY_DEFAULT, isinstance(case[3], bool)))
 

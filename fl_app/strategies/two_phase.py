@@ -16,9 +16,9 @@ from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import LEFT, LOOKS, UNDONE, decide
 from fl_app.strategies.graph_use import add_updates
 from fl_app.strategies.outcome import Event, Outcome
+from fl_app.strategies.regrouping import only_joins, regrouped
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
-from fl_app.strategies.state import Communities
 from fl_app.strategies.trial import JudgedState, begin, learn, of_communities, offered
 from fl_app.types import Labels
 
@@ -39,6 +39,8 @@ class TwoPhaseState(JudgedState):
     """The round in which the last clustering was undone; None: it was not."""
     open: bool = False
     """Whether clients without a community train the model of the last one: some fell back to it."""
+    look_at: int = 0
+    """The round after which contrast looks for groups again."""
     idle: list[int] = field(default_factory=list)
     """The clients of which an event has told that they belong to no community."""
 
@@ -55,7 +57,9 @@ class TwoPhase(CommunityStrategy):
     more with every round, so that communities are looked for again 1, 2, 4, 8, ... rounds after the
     clustering, until there are several.
     With `contrast=both`, where the method itself clusters and contrast finds one community, the
-    communities are those of its own graph. After these were undone, contrast goes on looking.
+    communities are those of its own graph. Contrast goes on looking, also after these were undone.
+    Several that it finds take their place and are judged anew, unless they only join some of them.
+    Until then each community has its own common drift: see `ChangingCommunities`.
     With `fallback`, the clustering is judged after some rounds: see `fl_app.strategies.fallback`.
     After it was undone, the server stores replies again, and clusters anew when as many rounds have
     passed as before the last clustering, if the run has enough left to judge it.
@@ -99,12 +103,13 @@ class TwoPhase(CommunityStrategy):
 
     def cumulate(self, graph: ClientGraph, server_round: int, replies: Replies) -> None:
         """Add the clients' updates to a graph of cumulated ones."""
-        part, models = self.context.layout.direction, self.state.communities.models
-        ids, mine = replies.client_ids, replies.models[:, part]
-        add_updates(
-            graph, server_round, ids, models[:, part], np.zeros(len(ids), int), mine,
-            equally=self.context.noise_varies,
-        )  # fmt: skip
+        part, sent = self.context.layout.direction, self.cohort.sent
+        for row in np.unique(replies.starts).tolist():
+            mine = replies.where(replies.starts == row)
+            add_updates(
+                graph, server_round, mine.client_ids, sent[:, part], mine.starts,
+                mine.models[:, part], equally=self.context.noise_varies,
+            )  # fmt: skip
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
@@ -142,9 +147,7 @@ class TwoPhase(CommunityStrategy):
         mine = of_communities(self.state, replies)
         self.aggregator.update(self.state.communities.models, mine)
         self._join(mine)
-        if self.clusters_after(server_round):
-            self._cluster(server_round)
-        else:
+        if not (self.clusters_after(server_round) and self._cluster(server_round)):
             self._judge(server_round)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
@@ -156,7 +159,8 @@ class TwoPhase(CommunityStrategy):
     @property
     def _seeks(self) -> bool:
         """Whether communities are still to be found."""
-        return self.afresh or (self.context.contrast and not self.state.grouped)
+        awaited = self.state.by_own or not self.state.grouped
+        return self.afresh or (self.context.contrast and awaited)
 
     @property
     def afresh(self) -> bool:
@@ -177,12 +181,14 @@ class TwoPhase(CommunityStrategy):
 
     def _looks_again(self, server_round: int) -> bool:
         """Whether contrast looks for groups again after this round."""
-        since, undone = self.state.clustered_at, self.state.undone_at
-        if undone is not None:
-            since = undone if self.state.by_own else None
-        if since is None or not self._seeks:
-            return False
-        return server_round - since >= 1 << (self.state.searches - 1)
+        return self._since is not None and self._seeks and server_round >= self.state.look_at
+
+    @property
+    def _since(self) -> int | None:
+        """The round since which contrast looks for groups; None: it does not."""
+        if self.state.undone_at is None:
+            return self.state.clustered_at
+        return self.state.undone_at if self.state.by_own else None
 
     def _joining(self, new: Sequence[int]) -> list[int]:
         """Return which clients without a community train and join one; the others are idle."""
@@ -221,32 +227,38 @@ class TwoPhase(CommunityStrategy):
         for event in found:
             self.state.open = event.kind == LEFT
             if event.kind == UNDONE:
-                self.state.undone_at = server_round
+                self.state.undone_at, self.state.look_at = server_round, server_round + 1
         self.events += found
 
-    def _cluster(self, server_round: int) -> None:
-        """Split the clients into communities, whose models start from the global model.
+    def _cluster(self, server_round: int) -> bool:
+        """Split the clients into communities; return whether they are new.
 
         Of no known client there are none: they are looked for after the next round.
         """
-        anew = self.clusters_anew(server_round)
+        state, anew = self.state, self.clusters_anew(server_round)
         ids, labels, own = self.look(own=anew)
         if not len(ids):
-            return
-        again, self.state.grouped = self.state.searches > 0, bool(labels.any())
-        self.state.searches += 1
-        if anew or self.state.grouped:
-            self.state.undone_at, self.state.by_own = None, own
-        if again and not self.state.grouped:
-            return
-        models = np.repeat(self.state.communities.models[:1], labels.max(initial=0) + 1, axis=0)
-        members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
-        self.state.communities = Communities(models, members)
-        self.state.clustered_at = server_round
-        if self.judges and len(models) > 1:
-            begin(self.state, server_round)
-        sizes = np.bincount(labels).tolist()
+            return False
+        now, several = state.communities, bool(labels.any())
+        again, members = state.searches > 0, dict(zip(ids.tolist(), labels.tolist(), strict=True))
+        state.searches += 1
+        state.look_at = server_round + (1 if anew else server_round - (self._since or 0))
+        if len(now.models) > 1 and (not several or only_joins(now.members, members)):
+            return False
+        state.grouped = several
+        if anew or several:
+            state.undone_at, state.by_own = None, own
+        if again and not several:
+            return False
+        if len(now.models) > 1:
+            state.evaluated = {}  # its rows are those of the models before
+        found = state.communities = regrouped(now, members)
+        state.clustered_at, state.open = server_round, False
+        if self.judges and len(found.models) > 1:
+            begin(state, server_round)
+        sizes = np.bincount(list(found.members.values())).tolist()
         self.events.append(Event("clustered", f"{len(sizes)} communities of sizes {sizes}"))
+        return True
 
     def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:
         """Return each client's row; while the clustering is on trial, also the common model.

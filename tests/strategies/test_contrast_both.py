@@ -36,6 +36,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "dcfl": {},
 }
 EVERY_ROUND = ("communities", "dcfl")
+ONCE_METHODS = [name for name, options in METHODS.items() if options is ONCE]
 
 
 @pytest.fixture(autouse=True)
@@ -157,25 +158,42 @@ def test_after_the_own_communities_were_undone_contrast_looks_on(
     assert late == {frozenset(range(k, CLIENTS, 3)) - first for k in range(3)}
 
 
-@pytest.mark.parametrize("name", EVERY_ROUND)
+def _split_across(monkeypatch: pytest.MonkeyPatch, strategy: CommunityStrategy) -> None:
+    """Let the own graph find two communities, each with clients of all GROUPS."""
+    state: Any = strategy.state
+    own = state.graph if isinstance(strategy, ChangingCommunities) else state.own
+    across = (np.arange(CLIENTS) >= 6).astype(int)
+    monkeypatch.setattr(own, "labels", lambda among=None: across)
+
+
+def _by_own(strategy: CommunityStrategy) -> bool:
+    """Return whether there are several communities, of the own graph."""
+    state: Any = strategy.state
+    if len(state.communities.models) == 1:
+        return False
+    return not state.by_sums if isinstance(strategy, ChangingCommunities) else state.by_own
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "cfl"])
 def test_own_communities_across_groups_give_way_to_those_of_contrast(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strategy = _built(name, rounds=40)
     _say(monkeypatch, strategy, 1.0)
-    across = lambda among: (np.arange(len(among)) >= 6).astype(int)  # noqa: E731
-    monkeypatch.setattr(strategy.state.graph, "labels", across)
-    client, found = _steps(GROUPS, noise=0.2), list[tuple[bool, int]]()
-    for now in range(1, 13):
+    _split_across(monkeypatch, strategy)
+    found = list[tuple[bool, int]]()
+    for now in range(1, 20):
+        client = _steps(GROUPS * (now > 3), noise=0.2)
         play(strategy, roster(CLIENTS), range(now, now + 1), client=client)
-        found.append((strategy.state.by_sums, strategy.state.split_at))
-    assert found[0] == (False, 1)
-    first = next(now for now, each in enumerate(found, 1) if each[0])
-    assert found[first - 1] == (True, first)  # their trial began
+        assert isinstance(strategy.state, JudgedState)
+        found.append((_by_own(strategy), strategy.state.split_at))
+    own = [now for now, each in enumerate(found, 1) if each[0]]
+    assert found[own[0] - 1] == (True, own[0])
+    assert found[own[-1]] == (False, own[-1] + 1)  # their trial began
     assert parts(strategy) == {frozenset(range(k, CLIENTS, 3)) for k in range(3)}
 
 
-@pytest.mark.parametrize("name", EVERY_ROUND)
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "cfl"])
 def test_contrast_does_not_find_own_communities_of_noise_by_how_their_models_move(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,11 +204,33 @@ def test_contrast_does_not_find_own_communities_of_noise_by_how_their_models_mov
         return reply((1.5 * start + np.eye(MANY)[0] + noise).astype(np.float32))
 
     strategy = _built(name, fallback=False)
-    across = lambda among: (np.arange(len(among)) >= 6).astype(int)  # noqa: E731
-    monkeypatch.setattr(strategy.state.graph, "labels", across)
-    play(strategy, roster(CLIENTS), range(1, 11), client=client)
+    _split_across(monkeypatch, strategy)
+    play(strategy, roster(CLIENTS), range(1, 14), client=client)
     assert len(strategy.state.communities.models) == 2
-    assert not strategy.state.by_sums
+    assert _by_own(strategy)
+
+
+@pytest.mark.parametrize("name", ONCE_METHODS)
+def test_own_communities_stay_until_contrast_does_more_than_join_them(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = _built(name, fallback=False)
+    state: Any = strategy.state
+    found = {"own": np.arange(CLIENTS) % 6, "graph": np.zeros(CLIENTS, int)}
+    monkeypatch.setattr(state.own, "labels", lambda among=None: found["own"])
+    monkeypatch.setattr(state.graph, "labels", lambda among=None: found["graph"])
+    play(strategy, roster(CLIENTS), range(1, 4), client=_steps(GROUPS))
+    assert len(parts(strategy)) == 6
+    state.evaluated = {CLIENTS: 5}
+    found["graph"] = np.arange(CLIENTS) % 3
+    play(strategy, roster(CLIENTS), range(4, 8), client=_steps(GROUPS))
+    assert len(parts(strategy)) == 6
+    assert state.by_own
+    found["graph"] = np.arange(CLIENTS) % 4
+    play(strategy, roster(CLIENTS), range(8, 12), client=_steps(GROUPS))
+    assert len(parts(strategy)) == 4
+    assert not state.by_own
+    assert not state.evaluated  # there is no row 5 any more
 
 
 @pytest.mark.parametrize(("words", "own"), [([], True), (["privacy=sample_dp"], False)])

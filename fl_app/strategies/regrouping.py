@@ -1,0 +1,44 @@
+"""Communities that take the place of others: what becomes of models and members."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from fl_app.aggregation import weighted_mean
+from fl_app.strategies.state import Communities
+
+
+def only_joins(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
+    """Return whether all clients of each community before are in one community after.
+
+    That is no evidence against those before: each has its own model, and the updates of its
+    clients tell nothing of the others any more.
+    """
+    rows = {(before[client], after[client]) for client in before.keys() & after.keys()}
+    return len(rows) == len({row for row, _ in rows})
+
+
+def regrouped(now: Communities, after: Mapping[int, int]) -> Communities:
+    """Return communities (k, d) with the members `after`, which begin where these were.
+
+    Each has the mean of its clients' models, and without any clients that had one, that of all.
+    A client that is in none of them goes where its community went, unless this was split.
+    """
+    went: dict[int, Counter[int]] = {}
+    for client in sorted(now.members.keys() & after.keys()):
+        went.setdefault(now.members[client], Counter())[after[client]] += 1
+    members = {
+        client: next(iter(went[row]))
+        for client, row in now.members.items()
+        if client not in after and len(went.get(row, ())) == 1
+    } | dict(after)
+    count = max(after.values(), default=0) + 1
+    if len(now.models) == 1:
+        return Communities(np.repeat(now.models, count, axis=0), members)
+    shares = np.zeros((count, len(now.models)))
+    for row, counts in went.items():
+        for label, clients in counts.items():
+            shares[label, row] = clients
+    shares[~shares.any(axis=1)] = shares.sum(axis=0)
+    return Communities(np.stack([weighted_mean(now.models, each) for each in shares]), members)

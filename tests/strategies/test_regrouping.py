@@ -1,0 +1,47 @@
+"""Communities that take the place of others."""
+
+import numpy as np
+import pytest
+
+from fl_app.strategies.regrouping import only_joins, regrouped
+from fl_app.strategies.state import Communities
+
+MODELS = np.array([[0.0], [6.0]], np.float32)
+NOW = Communities(MODELS, {0: 0, 1: 0, 2: 1, 3: 1})
+
+
+@pytest.mark.parametrize(
+    ("after", "joins"),
+    [
+        ({0: 0, 1: 0, 2: 1, 3: 1}, True),
+        ({0: 0, 1: 0, 2: 0, 3: 0}, True),
+        ({0: 0, 1: 1, 2: 1, 3: 1}, False),
+        ({0: 0, 2: 0, 9: 1}, True),
+        ({0: 0, 1: 0, 2: 1, 3: 2}, False),
+    ],
+)
+def test_a_split_of_a_community_is_more_than_a_join(after: dict[int, int], joins: bool) -> None:
+    assert only_joins(NOW.members, after) == joins
+
+
+def test_a_community_begins_at_the_mean_of_its_clients_models() -> None:
+    found = regrouped(NOW, {0: 0, 2: 0, 3: 0, 1: 1})
+    np.testing.assert_allclose(found.models, [[4.0], [0.0]])
+    assert found.members == {0: 0, 1: 1, 2: 0, 3: 0}
+
+
+def test_a_community_of_new_clients_begins_at_the_mean_over_all() -> None:
+    found = regrouped(NOW, {0: 0, 1: 0, 2: 0, 3: 1, 9: 2})
+    np.testing.assert_allclose(found.models, [[2.0], [6.0], [3.0]])
+
+
+def test_one_model_is_repeated() -> None:
+    one = Communities(MODELS[1:], {4: 0})
+    found = regrouped(one, {0: 0, 1: 1})
+    np.testing.assert_array_equal(found.models, [[6.0], [6.0]])
+    assert regrouped(one, {0: 0}).models.tolist() == [[6.0]]
+
+
+def test_a_client_that_is_not_known_follows_its_community_unless_it_was_split() -> None:
+    now = Communities(MODELS, {0: 0, 1: 0, 2: 1, 3: 1, 4: 1})
+    assert regrouped(now, {0: 0, 2: 1, 3: 2}).members == {1: 0, 0: 0, 2: 1, 3: 2}
