@@ -82,7 +82,7 @@ METHODS = {
     "communities": (),
     "dcfl": (),
 }
-SEEDS = dict.fromkeys(METHODS, 3) | {"flic": 6, "late": 6}
+SEEDS = dict.fromkeys(METHODS, 3) | {"flic": 6, "late": 6, "hierarchical": 6}
 """The number of seeds; more of those methods that have both graphs by default."""
 BY_DEFAULT = [name for name in METHODS if SEEDS[name] == max(SEEDS.values())]
 JUDGED = {*PART, *ATTACKS} - {"three label swaps, minus_grad"}
@@ -115,9 +115,9 @@ all train unless the row says so, no privacy except DP-SGD where noise is added.
 Methods that cluster once do so after round {AFTER}. Each cell has two pairs: without contrast ->
 with contrast, both as published (`fallback=false`); and without contrast -> `graph.contrast=both`,
 both with the fallback to one model (`fallback=auto`, the default). They are means over those of
-seeds 0 to 2, and 0 to 5 for FLIC and late clustering, that are measured: the missing ones stand at
-the end. FLIC and late clustering have the last of the four by default; these two alone are measured
-with some populations, and with some of them only with the fallback. Where an attack is named, a
+seeds 0 to 2, and 0 to 5 for FLIC, late and hierarchical clustering, that are measured: the missing
+ones stand at the end. These three have the last of the four by default; some populations are
+measured with them alone, and some of these only with the fallback. Where an attack is named, a
 third of the clients make it, and accuracy is that of the others; with `minus_grad` they send minus
 their update. **Bold**: the second of a pair has lost more than {LESS}.
 `by_column` and `own` split by columns and files of a user, which digits do not have.

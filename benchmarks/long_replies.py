@@ -30,7 +30,7 @@ SETTINGS = (
     "population.groups=2", "population.train_samples=100", "population.test_samples=28",
     "client.epochs=3", "client.batch_size=20", "client.learning_rate=0.1", "client.momentum=0.8",
     "rounds=16", "records.evaluate_every=16", "records.checkpoint_every=1000",
-    "graph.look_ahead_every=0", "fallback=auto",
+    "graph.look_ahead_every=0", "fallback=auto", "graph.contrast=auto",
 )  # fmt: skip
 GIVEN = {"participation": 0.4, "cluster_round": 6, "malicious": 1}
 """Of a method, where it has such a setting."""
@@ -67,9 +67,9 @@ ABOUT = f"""# One liar with long updates, where not all clients train
 
 Written by `benchmarks/long_replies.py`: the embedded digits, {CLIENTS} clients with 100 samples
 each in two groups that swap two labels each, 16 rounds in which two fifths of the clients train,
-the fallback as by default. Methods that cluster late do it after round {GIVEN["cluster_round"]};
-Krum, multi-Krum and Bulyan assume one liar. One client multiplies its update by a factor in some
-rounds; with -1 it goes the opposite way.
+the fallback and the graph as by default. Methods that cluster late do it after round
+{GIVEN["cluster_round"]}; Krum, multi-Krum and Bulyan assume one liar. One client multiplies its
+update by a factor in some rounds; with -1 it goes the opposite way.
 
 The first two columns are the mean accuracy of the eleven loyal clients at the end, without a lie
 and if the liar never answers; a method whose communities depend on who trained when can be better

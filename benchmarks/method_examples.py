@@ -79,8 +79,8 @@ FEW = ("population.train_samples=100", "population.test_samples=25", "data=digit
 SWAPS = ("population=label_swap", "population.clients=12", *FEW)
 TURNED = ("population=rotation", "population.clients=12", *FEW)
 MIXED = "network=mixture"
-AS_TYPED = ("fallback=auto",)
-"""The default, which the commands on the pages have, unlike other benchmarks."""
+AS_TYPED = ("fallback=auto", "graph.contrast=auto")
+"""The defaults, which the commands on the pages have, unlike other benchmarks."""
 KINDS = ("none", "ditto", "fedper", "fedrep")
 CLASSES = ("strategy.signature=classes", "strategy.threshold=20")
 EXAMPLES = {

@@ -44,7 +44,9 @@ Written by `benchmarks/told_lies.py`: the federation of [every lie](lies.md), wi
 in which all clients participate, and two seeds. What the two liars send breaks no rule at first:
 they tell false losses on held-out samples, false losses of models, false
 descriptors and false weights, or send updates that are longer or turned around. `judged` is
-`strategy.fallback=true`. FLIC and FLUX cluster after round 4; PACFL compares classes.
+`strategy.fallback=true`, and `both` is `graph.contrast=both` with it, which three methods have by
+default. FLIC, late and hierarchical clustering and FLUX cluster after round 4; PACFL compares
+classes.
 
 A number is the accuracy that the ten loyal clients lost, compared with the run of the same seed
 without a lie; a negative number is a gain. In the column `silent` the two never answer, which shows
@@ -58,11 +60,15 @@ RANGES = {HELD_OUT: LARGEST, OFFERED: LARGEST, "loss_trajectory": LARGEST,
           "subspace": 1.0, "class_subspaces": 1.0}  # fmt: skip
 """The largest value of each report; of those that are not here it is 1, and the least is 0."""
 JUDGED = "strategy.fallback=true"
+BOTH = ("strategy.cluster_round=4", "graph.contrast=both", JUDGED)
 METHODS: Mapping[str, tuple[str, ...]] = {
     "flic judged": ("strategy=flic", "strategy.cluster_round=4", JUDGED),
     "flic contrast judged": (
         "strategy=flic", "strategy.cluster_round=4", "graph.contrast=true", JUDGED,
     ),
+    "flic both": ("strategy=flic", *BOTH),
+    "late both": ("strategy=late", *BOTH),
+    "hierarchical both": ("strategy=hierarchical", *BOTH),
     "cfl_clusters judged": ("strategy=cfl_clusters", JUDGED),
     "communities judged": ("strategy=communities", JUDGED),
     "dcfl judged": ("strategy=dcfl", JUDGED),

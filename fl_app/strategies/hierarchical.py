@@ -63,8 +63,8 @@ class Hierarchical(TwoPhase):
 
     state: HierarchicalState
     graph_use = GraphUse(
-        contrast=True, contrasted=("resolution",), replaced=("distance", "threshold"),
-        option="distance", vectors="whose distance needs whole updates",
+        contrast=True, gains=True, contrasted=("resolution",), option="distance",
+        replaced=("distance", "threshold"), vectors="whose distance needs whole updates",
     )  # fmt: skip
     used_with: ClassVar[UsedWith] = WEIGHTED
 

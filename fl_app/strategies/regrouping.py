@@ -9,14 +9,10 @@ from fl_app.aggregation import weighted_mean
 from fl_app.strategies.state import Communities
 
 
-def only_joins(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
-    """Return whether all clients of each community before are in one community after.
-
-    That is no evidence against those before: each has its own model, and the updates of its
-    clients tell nothing of the others any more.
-    """
+def splits(after: Mapping[int, int], before: Mapping[int, int]) -> bool:
+    """Return whether clients of a community before are in several communities after."""
     rows = {(before[client], after[client]) for client in before.keys() & after.keys()}
-    return len(rows) == len({row for row, _ in rows})
+    return len(rows) > len({row for row, _ in rows})
 
 
 def regrouped(now: Communities, after: Mapping[int, int]) -> Communities:

@@ -16,7 +16,7 @@ from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import LEFT, LOOKS, UNDONE, decide
 from fl_app.strategies.graph_use import add_updates
 from fl_app.strategies.outcome import Event, Outcome
-from fl_app.strategies.regrouping import only_joins, regrouped
+from fl_app.strategies.regrouping import regrouped, splits
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.trial import JudgedState, begin, learn, of_communities, offered
@@ -56,10 +56,12 @@ class TwoPhase(CommunityStrategy):
     With contrast, one community means that no groups are to be seen yet: the sums of updates show
     more with every round, so that communities are looked for again 1, 2, 4, 8, ... rounds after the
     clustering, until there are several.
-    With `contrast=both`, where the method itself clusters and contrast finds one community, the
-    communities are those of its own graph. Contrast goes on looking, also after these were undone.
-    Several that it finds take their place and are judged anew, unless they only join some of them.
-    Until then each community has its own common drift: see `ChangingCommunities`.
+    With `contrast=both`, where the method itself clusters, the communities are those of its own
+    graph if contrast finds one, or only joins some of them, as if attackers hide what else there
+    is. Contrast goes on looking, also after these were undone. What it then finds takes their place
+    and is judged anew, unless it only joins some of them: models of their own tell nothing of how
+    far their clients are apart. Until then each community has its own common drift: see
+    `ChangingCommunities`.
     With `fallback`, the clustering is judged after some rounds: see `fl_app.strategies.fallback`.
     After it was undone, the server stores replies again, and clusters anew when as many rounds have
     passed as before the last clustering, if the run has enough left to judge it.
@@ -92,12 +94,17 @@ class TwoPhase(CommunityStrategy):
     def look(self, *, own: bool) -> tuple[Labels, Labels, bool]:
         """Return what `find` does, and whether it is of the method's own graph.
 
-        With `own`, that graph is asked where contrast finds one community.
+        With `own`, the communities of that graph are taken where they only split those of contrast,
+        which can be one.
         """
         ids, labels = self.find()
-        if own and self.context.or_own and not labels.any():
+        if own and self.context.or_own:
             known, found = self.find_own()
-            if found.any():
+            mine, theirs = (
+                _members(known, found),
+                _members(ids, labels) or dict.fromkeys(known.tolist(), 0),
+            )
+            if splits(mine, theirs) and not splits(theirs, mine):
                 return known, found, True
         return ids, labels, False
 
@@ -240,10 +247,10 @@ class TwoPhase(CommunityStrategy):
         if not len(ids):
             return False
         now, several = state.communities, bool(labels.any())
-        again, members = state.searches > 0, dict(zip(ids.tolist(), labels.tolist(), strict=True))
+        again, members = state.searches > 0, _members(ids, labels)
         state.searches += 1
         state.look_at = server_round + (1 if anew else server_round - (self._since or 0))
-        if len(now.models) > 1 and (not several or only_joins(now.members, members)):
+        if len(now.models) > 1 and not (several and splits(members, now.members)):
             return False
         state.grouped = several
         if anew or several:
@@ -282,3 +289,7 @@ class TwoPhase(CommunityStrategy):
         members = self.state.communities.members
         ids = np.array(sorted(members), int)
         return ids, np.array([members[client] for client in ids.tolist()], int)
+
+
+def _members(client_ids: Labels, labels: Labels) -> dict[int, int]:
+    return dict(zip(client_ids.tolist(), labels.tolist(), strict=True))

@@ -216,7 +216,7 @@ def test_own_communities_stay_until_contrast_does_more_than_join_them(
 ) -> None:
     strategy = _built(name, fallback=False)
     state: Any = strategy.state
-    found = {"own": np.arange(CLIENTS) % 6, "graph": np.zeros(CLIENTS, int)}
+    found = {"own": np.arange(CLIENTS) % 6, "graph": np.arange(CLIENTS) % 2}
     monkeypatch.setattr(state.own, "labels", lambda among=None: found["own"])
     monkeypatch.setattr(state.graph, "labels", lambda among=None: found["graph"])
     play(strategy, roster(CLIENTS), range(1, 4), client=_steps(GROUPS))
@@ -245,8 +245,10 @@ def test_with_a_privacy_the_own_graph_is_not_asked(words: list[str], own: bool) 
     [
         ("strategy=flic", (True, True)),
         ("strategy=late", (True, True)),
+        ("strategy=hierarchical", (True, True)),
         ("strategy=flic privacy=sample_dp", (True, False)),
         ("strategy=late privacy=sample_dp", (False, False)),
+        ("strategy=hierarchical privacy=sample_dp", (False, False)),
         ("strategy=flic fallback=false", (False, False)),
         ("strategy=flic graph.sparse_above=5", (False, False)),
         ("strategy=communities", (False, False)),

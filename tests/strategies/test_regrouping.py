@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fl_app.strategies.regrouping import only_joins, regrouped
+from fl_app.strategies.regrouping import regrouped, splits
 from fl_app.strategies.state import Communities
 
 MODELS = np.array([[0.0], [6.0]], np.float32)
@@ -11,17 +11,17 @@ NOW = Communities(MODELS, {0: 0, 1: 0, 2: 1, 3: 1})
 
 
 @pytest.mark.parametrize(
-    ("after", "joins"),
+    ("after", "does"),
     [
-        ({0: 0, 1: 0, 2: 1, 3: 1}, True),
-        ({0: 0, 1: 0, 2: 0, 3: 0}, True),
-        ({0: 0, 1: 1, 2: 1, 3: 1}, False),
-        ({0: 0, 2: 0, 9: 1}, True),
-        ({0: 0, 1: 0, 2: 1, 3: 2}, False),
+        ({0: 0, 1: 0, 2: 1, 3: 1}, False),
+        ({0: 0, 1: 0, 2: 0, 3: 0}, False),
+        ({0: 0, 1: 1, 2: 1, 3: 1}, True),
+        ({0: 0, 2: 0, 9: 1}, False),
+        ({0: 0, 1: 0, 2: 1, 3: 2}, True),
     ],
 )
-def test_a_split_of_a_community_is_more_than_a_join(after: dict[int, int], joins: bool) -> None:
-    assert only_joins(NOW.members, after) == joins
+def test_communities_that_are_joined_are_not_split(after: dict[int, int], does: bool) -> None:
+    assert splits(after, NOW.members) == does
 
 
 def test_a_community_begins_at_the_mean_of_its_clients_models() -> None:
