@@ -15,6 +15,26 @@ def splits(after: Mapping[int, int], before: Mapping[int, int]) -> bool:
     return len(rows) > len({row for row, _ in rows})
 
 
+def split_by(found: Mapping[int, int], before: Mapping[int, int]) -> dict[int, int]:
+    """Return the communities before, of which those that `found` splits are as it says.
+
+    The others stay as they are, also where `found` joins them with clients of another one. That is
+    no evidence: each has its own model, and the updates of its clients tell nothing of the others
+    any more. Numbered by the first client of each.
+    """
+    places: dict[int, set[int]] = {}
+    for client in before.keys() & found.keys():
+        places.setdefault(before[client], set()).add(found[client])
+    number: dict[tuple[bool, int], int] = {}
+    members = {}
+    for client in sorted(found):
+        row = before.get(client, -1)
+        stays = len(places.get(row, ())) == 1
+        key = stays, row if stays else found[client]
+        members[client] = number.setdefault(key, len(number))
+    return members
+
+
 def regrouped(now: Communities, after: Mapping[int, int]) -> Communities:
     """Return communities (k, d) with the members `after`, which begin where these were.
 

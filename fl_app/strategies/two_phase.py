@@ -16,7 +16,7 @@ from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import LEFT, LOOKS, UNDONE, decide
 from fl_app.strategies.graph_use import add_updates
 from fl_app.strategies.outcome import Event, Outcome
-from fl_app.strategies.regrouping import regrouped, splits
+from fl_app.strategies.regrouping import regrouped, split_by, splits
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.trial import JudgedState, begin, learn, of_communities, offered
@@ -58,10 +58,9 @@ class TwoPhase(CommunityStrategy):
     clustering, until there are several.
     With `contrast=both`, where the method itself clusters, the communities are those of its own
     graph if contrast finds one, or only joins some of them, as if attackers hide what else there
-    is. Contrast goes on looking, also after these were undone. What it then finds takes their place
-    and is judged anew, unless it only joins some of them: models of their own tell nothing of how
-    far their clients are apart. Until then each community has its own common drift: see
-    `ChangingCommunities`.
+    is. Contrast goes on looking, also after these were undone. Those that it then splits are as it
+    says, the others stay (`split_by`), and all are judged anew. Until then each community has its
+    own common drift: see `ChangingCommunities`.
     With `fallback`, the clustering is judged after some rounds: see `fl_app.strategies.fallback`.
     After it was undone, the server stores replies again, and clusters anew when as many rounds have
     passed as before the last clustering, if the run has enough left to judge it.
@@ -250,8 +249,10 @@ class TwoPhase(CommunityStrategy):
         again, members = state.searches > 0, _members(ids, labels)
         state.searches += 1
         state.look_at = server_round + (1 if anew else server_round - (self._since or 0))
-        if len(now.models) > 1 and not (several and splits(members, now.members)):
-            return False
+        if len(now.models) > 1:
+            if not splits(members, now.members):
+                return False
+            members = split_by(members, now.members)
         state.grouped = several
         if anew or several:
             state.undone_at, state.by_own = None, own

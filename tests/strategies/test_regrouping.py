@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fl_app.strategies.regrouping import regrouped, splits
+from fl_app.strategies.regrouping import regrouped, split_by, splits
 from fl_app.strategies.state import Communities
 
 MODELS = np.array([[0.0], [6.0]], np.float32)
@@ -22,6 +22,21 @@ NOW = Communities(MODELS, {0: 0, 1: 0, 2: 1, 3: 1})
 )
 def test_communities_that_are_joined_are_not_split(after: dict[int, int], does: bool) -> None:
     assert splits(after, NOW.members) == does
+
+
+@pytest.mark.parametrize(
+    ("found", "members"),
+    [
+        ({0: 0, 1: 1, 2: 0, 3: 0}, {0: 0, 1: 1, 2: 2, 3: 2}),
+        ({0: 0, 1: 1, 2: 0, 3: 1}, {0: 0, 1: 1, 2: 0, 3: 1}),
+        ({0: 1, 1: 0, 3: 0, 9: 1}, {0: 0, 1: 1, 3: 2, 9: 0}),
+        ({0: 0, 1: 0, 2: 0, 3: 0}, {0: 0, 1: 0, 2: 1, 3: 1}),
+    ],
+)
+def test_only_communities_that_are_split_change(
+    found: dict[int, int], members: dict[int, int]
+) -> None:
+    assert split_by(found, NOW.members) == members
 
 
 def test_a_community_begins_at_the_mean_of_its_clients_models() -> None:
