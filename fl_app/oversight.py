@@ -18,7 +18,7 @@ from fl_app.records import audit, run_state
 from fl_app.records.history import means, read_rounds
 from fl_app.records.metrics import outcomes
 from fl_app.records.names import CONFIG, ROUNDS
-from fl_app.records.rounding import number
+from fl_app.records.rounding import counted, number
 from fl_app.records.summary import read_summary
 
 POLL_S = 1.0
@@ -101,7 +101,7 @@ def page(folder: Path) -> RenderableType:
     summary = read_summary(folder)
     begun = "under way" if (folder / CONFIG).exists() else "starts, its nodes connect"
     state = begun if summary is None else summary["status"]
-    head = Text(f"{folder.resolve().name}: {state}, {len(rounds)} rounds")
+    head = Text(f"{folder.resolve().name}: {state}, {counted(len(rounds), 'round', 'rounds')}")
     scores = _scores(rounds)
     for name, measured in scores.items():
         head.append(f"\n{name} {number(measured[-1])}  {curve(measured)}")

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from fl_app.records.history import means, read_rounds
 from fl_app.records.names import REPORT, RESUMED, ROUNDS, SUMMARY
-from fl_app.records.rounding import number, upwards
+from fl_app.records.rounding import counted, number, upwards
 from fl_app.records.serving import no_better_than_chance
 
 log = getLogger(__name__)
@@ -153,7 +153,7 @@ def show_result(folder: Path, console: Console) -> None:
         console.print(_communities(found, last["clients"] if last else {}, names))
     console.print(
         f"{summary['status']}: {summary['strategy']} on {summary['engine']}, "
-        f"{summary['rounds']} rounds, {summary['time']['total_s']:.1f} s"
+        f"{counted(summary['rounds'], 'round', 'rounds')}, {summary['time']['total_s']:.1f} s"
     )
     if summary.get("ended"):
         console.print(f"it ended after round {summary['rounds']}: {summary['ended']}")
@@ -170,9 +170,9 @@ def show_result(folder: Path, console: Console) -> None:
         told += f", over {_over(rounds, _metric(name), summary['clients']['total'])}"
         console.print(told)
     if lost := rounds[-1]["lost"] if rounds else None:
-        plural = "" if len(lost) == 1 else "s"
         named = _shortened([str(client) for client in lost])
-        console.print(f"not connected at the end: client{plural} {named}")
+        clients = "client" if len(lost) == 1 else "clients"
+        console.print(f"not connected at the end: {clients} {named}")
     for line in _right_and_wrong(summary, rounds[-1]["attack"] if rounds else None):
         console.print(line)
     console.print(f"results in {folder}", soft_wrap=True)

@@ -129,7 +129,7 @@ def test_names_with_ends_of_lines_are_shown_and_so_is_the_result(tmp_path: Path)
     summary |= {"clients": {"removed": []}, "time": {"total_s": 1.0}, "accuracy": {"mean": None}}
     (tmp_path / SUMMARY).write_text(json.dumps(summary))
     show_result(tmp_path, console)
-    assert "completed: x on y, 1 rounds" in output.getvalue()
+    assert "completed: x on y, 1 round," in output.getvalue()
 
 
 def test_the_result_names_who_is_not_connected_any_more(tmp_path: Path) -> None:

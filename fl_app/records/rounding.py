@@ -25,6 +25,11 @@ def number(value: float, decimals: int = 3) -> str:
     return f"{value:.{_apart(value, max(decimals, needed), (1.0,))}f}"
 
 
+def counted(count: int, one: str, many: str) -> str:
+    """Return a count with its noun."""
+    return f"{count} {one if count == 1 else many}"
+
+
 def share(value: float, decimals: int = 0) -> str:
     """Return a share as a percentage; what only rounds to one of EXACT has more decimals."""
     return f"{value:.{_apart(value, decimals + 2, EXACT) - 2}%}"

@@ -8,9 +8,10 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
+from fl_app.records.rounding import counted
 from fl_app.records.snapshot import Snapshot
 from fl_app.report.run import Run, clustering_rounds, removed_until
-from fl_app.report.style import colours, counted, legend_dots
+from fl_app.report.style import colours, legend_dots
 
 MOST_PANELS = 6
 COLUMNS = 3

@@ -8,9 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
+from fl_app.records.rounding import counted
 from fl_app.records.snapshot import Snapshot
 from fl_app.report.run import Run, clustering_rounds, removed_until
-from fl_app.report.style import MARKERS, colours, counted, ink, legend_dots
+from fl_app.report.style import MARKERS, colours, ink, legend_dots
 
 NEIGHBOURS = 5
 NAMED_CLIENTS = 150

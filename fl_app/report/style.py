@@ -71,11 +71,6 @@ def ink(colour: str) -> str:
     return "black" if luminance > 0.5 else "white"
 
 
-def counted(count: int, one: str, many: str) -> str:
-    """Return the number with its noun."""
-    return f"{count} {one if count == 1 else many}"
-
-
 def percent(axes: Axes) -> None:
     """Show the whole range [0, 1] as percentages."""
     axes.set_ylim(-0.02, 1.04)

@@ -30,7 +30,7 @@ from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of, graph_of_sums, groups_of, labels_of_sums
-from fl_app.strategies.outcome import Event, Outcome, View
+from fl_app.strategies.outcome import Event, Outcome, View, clustering
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
@@ -291,9 +291,8 @@ class Dcfl(ChangingCommunities):
 
     def _told(self, labels: Labels) -> Labels:
         """Return the labels (m,) of new communities, after an event that tells of them."""
-        sizes = np.bincount(labels).tolist()
         kind = "reclustered" if self.state.communities.members else "clustered"
-        self.events.append(Event(kind, f"{len(sizes)} communities of sizes {sizes}"))
+        self.events.append(clustering(labels, kind))
         return labels
 
     def outcome(self, server_round: int) -> Outcome:

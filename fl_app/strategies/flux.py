@@ -28,7 +28,7 @@ from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import decide
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of, view_of
-from fl_app.strategies.outcome import Event, View
+from fl_app.strategies.outcome import View, clustering
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
@@ -248,9 +248,7 @@ class Flux(CommunityStrategy):
         state.communities.models = state.communities.models[rows]
         state.evaluated = {}  # its rows are those of the models before
         state.described_at = server_round
-        sizes = np.bincount(labels).tolist()
-        kind = "clustered" if first else "reclustered"
-        self.events.append(Event(kind, f"{len(sizes)} communities of sizes {sizes}"))
+        self.events.append(clustering(labels, "clustered" if first else "reclustered"))
 
     def _join(self, server_round: int, replies: Replies) -> None:
         """Let each client without a community join that with the nearest mean."""

@@ -43,6 +43,13 @@ class Event:
     clients: list[int] = field(default_factory=list)
 
 
+def clustering(labels: Labels, kind: str = "clustered") -> Event:
+    """Return the event of communities with these labels (n,) of their clients."""
+    sizes = np.bincount(labels).tolist()
+    found = f"{len(sizes)} communities of sizes {sizes}"
+    return Event(kind, found if len(sizes) != 1 else f"1 community of size {sizes[0]}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """The outcome of a strategy after a round; its parts are valid until the next round."""

@@ -27,7 +27,7 @@ from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import settle
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of, view_of
-from fl_app.strategies.outcome import Event, View
+from fl_app.strategies.outcome import Event, View, clustering
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
@@ -178,8 +178,7 @@ class Pacfl(CommunityStrategy):
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         self.state.communities = Communities(models, members)
         self.state.clustered_at = server_round
-        sizes = np.bincount(labels).tolist()
-        self.events.append(Event("clustered", f"{len(sizes)} communities of sizes {sizes}"))
+        self.events.append(clustering(labels))
 
     def _join(self, client: int) -> None:
         """Add a client to the nearest community, or to a new one."""

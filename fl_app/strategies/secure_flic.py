@@ -29,7 +29,7 @@ from fl_app.masking.stages import FEWEST
 from fl_app.strategies.cohort import FitFailures, FitReplies
 from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.graph_settings import GraphUse
-from fl_app.strategies.outcome import Event, Outcome, View
+from fl_app.strategies.outcome import Event, Outcome, View, clustering
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import ServerContext
@@ -151,8 +151,7 @@ class SecureFlic(FromSums):
         models = np.repeat(self.state.communities.models[:1], labels.max() + 1, axis=0)
         self.state.communities = Communities(models, members)
         self.state.clustered_at = server_round
-        sizes = np.bincount(labels).tolist()
-        self.events.append(Event("clustered", f"{len(sizes)} communities of sizes {sizes}"))
+        self.events.append(clustering(labels))
 
     def skip(self, row: int, why: str) -> None:
         """Add the event that a community keeps its model in this round."""

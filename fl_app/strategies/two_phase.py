@@ -15,7 +15,7 @@ from fl_app.strategies.cohort import FitFailures, FitReplies, Offer, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import LEFT, LOOKS, UNDONE, decide
 from fl_app.strategies.graph_use import add_updates
-from fl_app.strategies.outcome import Event, Outcome
+from fl_app.strategies.outcome import Event, Outcome, clustering
 from fl_app.strategies.regrouping import regrouped, split_by, splits
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
@@ -264,8 +264,7 @@ class TwoPhase(CommunityStrategy):
         state.clustered_at, state.open = server_round, False
         if self.judges and len(found.models) > 1:
             begin(state, server_round)
-        sizes = np.bincount(list(found.members.values())).tolist()
-        self.events.append(Event("clustered", f"{len(sizes)} communities of sizes {sizes}"))
+        self.events.append(clustering(np.array(list(found.members.values()), int)))
         return True
 
     def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:

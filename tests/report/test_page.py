@@ -150,6 +150,22 @@ def test_a_row_tells_what_became_of_a_client(records: RunRecords) -> None:
     assert rows[0]["lost"] == 0  # a score is no training
 
 
+def test_one_of_a_kind_has_a_singular_noun(records: RunRecords) -> None:
+    first = records.run.rounds[0] | {"rejected": {"1": "no number"}}
+    run = replace(records.run, rounds=[first], config=records.run.config | {"rounds": 1})
+    one = replace(records, run=run)
+    assert answers.progress(one).startswith("Still running, or killed: 1 of 1 round, in")
+    assert "1 reply was rejected; see the table of clients." in answers.did_it_work(one)
+
+
+def test_large_odd_updates_are_written_as_numbers_without_an_exponent(
+    records: RunRecords,
+) -> None:
+    rounds = [each | {"odd_updates": {"1": 456.7}} for each in records.run.rounds]
+    told = answers.did_it_work(replace(records, run=replace(records.run, rounds=rounds)))[-1]
+    assert told.endswith("these updates have 456.7 to 456.7 times the usual norm.")
+
+
 def test_a_run_that_failed_says_why(records: RunRecords) -> None:
     failed = replace(records, summary={"status": "failed", "ended": "RuntimeError: no <b>."})
     assert answers.progress(failed) == (
@@ -169,7 +185,9 @@ def test_the_answers_are_those_of_the_records(records: RunRecords) -> None:
     )
     assert found[2].startswith("Detection of malicious clients: recall 100%, precision 50%.")
     assert "The server assumes as loyal: the largest community." in found[2]
-    assert found[3].startswith("2 replies failed and 3 were rejected, 2 of them in evaluations;")
+    assert found[3].startswith(
+        "2 replies failed and 3 replies were rejected, 2 of them in evaluations;"
+    )
     assert found[4] == "Client 1 had up to 75% of the weight of its community."
     assert found[5] == (
         "Clients with odd updates in at least half of their rounds: 1, 3\N{EN DASH}4; these "
@@ -250,7 +268,9 @@ def test_the_table_has_each_clients_metrics_before_and_after(records: RunRecords
 
 def test_k_means_with_one_start_has_no_curve_of_it_and_no_epochs(records: RunRecords) -> None:
     records.run.config.update(
-        strategy={"_target_": "fl_app.strategies.kmeans.KMeans"}, client={"epochs": 5}
+        strategy={"_target_": "fl_app.strategies.central_kmeans.CentralKMeans"},
+        network={"_target_": "fl_app.client.networks.centroids"},
+        client={"epochs": 5},
     )
     assert "local epochs" not in dict(answers.what_was_run(records))
     for starts, panels in (((1, 1), 1), ((1, 2), 2)):

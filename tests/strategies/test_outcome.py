@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from methods import STRATEGIES
 
 from fl_app.strategies.model_evaluation import Scores
-from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Outcome
+from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, clustering
 from fl_app.testing.toy import context, play, roster
 from fl_app.types import Labels, Vectors
 
@@ -59,3 +59,10 @@ def test_before_the_first_round_there_is_an_outcome_without_a_view() -> None:
         outcome = build(context()).outcome(0)
         assert outcome.view is None, name
         assert not outcome.finished, name
+
+
+def test_a_clustering_into_one_community_is_told_in_the_singular() -> None:
+    assert clustering(np.array([0, 1, 0])) == Event("clustered", "2 communities of sizes [2, 1]")
+    assert clustering(np.zeros(19, int), "reclustered") == Event(
+        "reclustered", "1 community of size 19"
+    )

@@ -7,7 +7,7 @@ import numpy as np
 
 from fl_app.evaluation.ranks import worst_decile
 from fl_app.records.history import EVALUATION
-from fl_app.records.rounding import number, share
+from fl_app.records.rounding import counted, number, share
 from fl_app.report.defence import benign_rule
 from fl_app.report.page.clients import odd_updates, ranges, replies
 from fl_app.report.page.look import REMOVED
@@ -22,14 +22,15 @@ def what_was_run(records: RunRecords) -> Facts:
     """Return the most important settings of the run, by name."""
     config = records.run.config
     population, strategy = _group(config, "population"), _group(config, "strategy")
-    points = _last(strategy.get("_target_")) == "KMeans"  # no epochs, but steps of Lloyd's
+    network = _last(_group(config, "network").get("_target_"))
+    points = network == "centroids"  # no epochs, but steps of Lloyd's
     facts = [
         ("method", method(records)),
         ("data", _last(_group(config, "data").get("_target_"))),
         ("split", _last(population.get("_target_"))),
         ("clients", population.get("clients", len(records.clients))),
         ("planted groups", records.planted),
-        ("network", _last(_group(config, "network").get("_target_"))),
+        ("network", network),
         ("participation", strategy.get("participation")),
         ("local epochs", None if points else _group(config, "client").get("epochs")),
         ("attack", _attack(_group(config, "attack"))),
@@ -91,11 +92,12 @@ def _dynamics(dynamics: Mapping[str, Any]) -> str:
 def progress(records: RunRecords) -> str:
     """Return the status, the completed rounds and the time; and why, if there is a reason."""
     done, planned = len(records.run.rounds), records.run.config.get("rounds")
+    rounds = counted(planned, "round", "rounds") if planned else "an unknown number of rounds"
     state = {
-        "completed": f"Completed: {done} rounds",
-        "interrupted": f"Interrupted after {done} of {planned} rounds",
-        "failed": f"Failed after {done} of {planned} rounds",
-        "unfinished": f"Still running, or killed: {done} of {planned} rounds",
+        "completed": f"Completed: {counted(done, 'round', 'rounds')}",
+        "interrupted": f"Interrupted after {done} of {rounds}",
+        "failed": f"Failed after {done} of {rounds}",
+        "unfinished": f"Still running, or killed: {done} of {rounds}",
     }[records.status]
     total = sum(float(record["time"]["total_s"]) for record in records.run.rounds)
     why = (records.summary or {}).get("ended")
@@ -175,7 +177,7 @@ def _change(records: RunRecords) -> str:
     then, now = (share(_mean(scores, both), 1) for scores in (records.before, records.after))
     if len(both) == len(records.before) == len(records.after):
         return f"; {when} it was {then} (round {first})"
-    some = f"over the {_counted(len(both), 'client', 'clients')} measured in both rounds"
+    some = f"over the {counted(len(both), 'client', 'clients')} measured in both rounds"
     return f"; {some} it was {then} {when} (round {first}) and {now} in round {last}"
 
 
@@ -192,7 +194,7 @@ def _metrics(records: RunRecords) -> str:
         return ""
     parts = [
         f"{name} {number(each['mean'])} ± {number(each['std'])} "
-        f"({_counted(len(each['clients']), 'client', 'clients')})"
+        f"({counted(len(each['clients']), 'client', 'clients')})"
         for name, each in found.items()
     ]
     return (
@@ -208,9 +210,9 @@ def _communities(records: RunRecords) -> str:
     ranks = {rank for rank in records.final.values() if rank != REMOVED}
     if not found or not ranks:
         return "There are no communities in this run."
-    text = f"{_counted(len(ranks), 'community', 'communities')} at the end"
+    text = f"{counted(len(ranks), 'community', 'communities')} at the end"
     out = len(records.removed)
-    text += f", {_counted(out, 'client', 'clients')} removed" if out else ""
+    text += f", {counted(out, 'client', 'clients')} removed" if out else ""
     last, right = found[-1], first_right_round(records.run.rounds)
     if records.planted is None:
         return f"{text}; there are no planted groups to compare with."
@@ -246,15 +248,21 @@ def _lost(records: RunRecords) -> str:
     gone = f"Not connected at the end: clients {', '.join(map(str, lost))}." if lost else ""
     if not failed + rejected:
         return gone
-    replies = _counted(failed, "reply", "replies")
     scores = sum(
         why.startswith(EVALUATION)
         for record in records.run.rounds
         for why in (*record["failed"].values(), *record["rejected"].values())
     )
     some = f", {scores} of them in evaluations" if scores else ""
-    text = f"{replies} failed and {rejected} were rejected{some}; see the table of clients."
+    text = f"{_failed_and_rejected(failed, rejected)}{some}; see the table of clients."
     return f"{text} {gone}".rstrip()
+
+
+def _failed_and_rejected(failed: int, rejected: int) -> str:
+    parts = [f"{counted(failed, 'reply', 'replies')} failed"] if failed else []
+    if rejected:
+        parts.append(f"{counted(rejected, 'reply was', 'replies were')} rejected")
+    return " and ".join(parts)
 
 
 def _dominated(records: RunRecords) -> str:
@@ -266,7 +274,7 @@ def _dominated(records: RunRecords) -> str:
     if not shares:
         return ""
     first = max(shares, key=shares.__getitem__)
-    others = _counted(len(shares) - 1, "other client", "other clients")
+    others = counted(len(shares) - 1, "other client", "other clients")
     text = f"Client {first} had up to {share(shares[first])} of the weight of its community"
     return f"{text}, and {others} more than half." if len(shares) > 1 else f"{text}."
 
@@ -280,12 +288,8 @@ def _odd(records: RunRecords) -> str:
     sizes = [size for client in clients for size in odd[client]]
     return (
         f"Clients with odd updates in at least half of their rounds: {ranges(clients)}; these "
-        f"updates have {min(sizes):.2g} to {max(sizes):.2g} times the usual norm."
+        f"updates have {number(min(sizes), 1)} to {number(max(sizes), 1)} times the usual norm."
     )
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
 
 
 def where_time_went(records: RunRecords) -> str:
