@@ -31,7 +31,7 @@ from fl_app.config import load
 from fl_app.evaluation.agreement import adjusted_rand
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, LARGEST, OFFERED, PREFIX
 from fl_app.params import from_bytes
-from fl_app.strategies.fallback import LEFT, UNDONE
+from fl_app.records.history import FELL_BACK, UNDONE
 from fl_app.strategies.flux import FARTHEST
 from fl_app.types import Vector
 from fl_app.wiring import initial_model
@@ -199,7 +199,9 @@ def _found(records: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
             np.array([rows[str(client)] for client in placed]), np.array(placed) % 2
         ) if placed else None,
         "undone": any(e["kind"] == UNDONE for e in events),
-        "fell": sorted({c for e in events if e["kind"] == LEFT for c in e["clients"]} & {*loyal}),
+        "fell": sorted(
+            {c for e in events if e["kind"] == FELL_BACK for c in e["clients"]} & {*loyal}
+        ),
         "named": sorted({int(c) for r in records for k in ("rejected", "failed") for c in r[k]}),
     }  # fmt: skip
 

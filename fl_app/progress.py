@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fl_app.records.history import means, read_rounds
+from fl_app.records.history import VERDICTS, means, read_rounds
 from fl_app.records.names import REPORT, RESUMED, ROUNDS, SUMMARY
 from fl_app.records.rounding import counted, number, upwards
 from fl_app.records.serving import no_better_than_chance
@@ -173,6 +173,11 @@ def show_result(folder: Path, console: Console) -> None:
         named = _shortened([str(client) for client in lost])
         clients = "client" if len(lost) == 1 else "clients"
         console.print(f"not connected at the end: {clients} {named}")
+    for record in rounds:
+        for event in record["events"]:
+            if event["kind"] in VERDICTS:
+                told = f"by validation in round {record['round']}: {event['detail']}"
+                console.print(told, soft_wrap=True)
     for line in _right_and_wrong(summary, rounds[-1]["attack"] if rounds else None):
         console.print(line)
     console.print(f"results in {folder}", soft_wrap=True)
@@ -238,7 +243,7 @@ def _communities(
     """Return a table of the communities with their mean accuracy, if known, and their clients."""
     scored = ["accuracy"] if accuracies else []
     table = Table("community", "clients", *scored, "members", title="Communities")
-    for row in range(len(found["sizes"])):
+    for row in sorted({*found["assignment"].values()}):
         members = [c for c, r in found["assignment"].items() if r == row]
         scores = [accuracies[c] for c in members if c in accuracies]
         mean = number(sum(scores) / len(scores)) if scores else "-"

@@ -250,6 +250,25 @@ def test_who_was_removed_and_who_was_malicious_is_told() -> None:
     assert list(_right_and_wrong(usual, None)) == ["agreement with the planted groups: ARI 0.250"]
 
 
+def test_the_result_tells_what_the_fallback_made_of_the_communities(tmp_path: Path) -> None:
+    summary: dict[str, Any] = {"status": "completed", "strategy": "x", "engine": "y", "rounds": 1}
+    summary |= {"communities": {"assignment": {}, "ari": None}, "metrics": {}}
+    summary |= {"clients": {"removed": []}, "time": {"total_s": 1.0}, "accuracy": {"mean": None}}
+    (tmp_path / SUMMARY).write_text(json.dumps(summary))
+    undone = {"kind": "undone", "detail": f"3 communities are one again{' for them' * 9}"}
+    History(tmp_path).append(_record(1, events=[undone, {"kind": "joined", "detail": "x"}]))
+    console, output = _console(terminal=False)
+    show_result(tmp_path, console)
+    assert f"by validation in round 1: {undone['detail']}\n" in output.getvalue()
+    assert "joined" not in output.getvalue()
+
+
+def test_a_model_without_clients_is_no_community(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {"sizes": [0, 1], "assignment": {"0": 1}}
+    terminal.console().print(_communities(found, {"0": 0.5}, {}))
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[4:-1]] == ["1"]
+
+
 def test_a_name_that_looks_like_markup_is_shown_as_it_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -39,6 +39,10 @@ FIELDS = (
 """Every record has all of these fields; a field that does not apply is null."""
 SPLITS = ("clustered", "removed")
 """Kinds of events in which a method splits clients."""
+UNDONE, FELL_BACK, KEPT = "undone", "fell back", "kept"
+"""Kinds of events: by the fallback a split is undone, left by some clients, or kept."""
+GIVEN_UP = (UNDONE, FELL_BACK)
+VERDICTS = (*GIVEN_UP, KEPT)
 FINISHED, SPENT = "finished", "budget spent"
 """Kinds of events with which a run ends before its last round."""
 EVALUATION = "evaluation: "

@@ -17,10 +17,11 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.learner_reports import HOLDS_OUT
+from fl_app.records.history import UNDONE
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import Offer, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import EARLIEST, UNDONE, decide
+from fl_app.strategies.fallback import EARLIEST, decide
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.trial import JudgedState, begin, beside, note, of_communities

@@ -20,11 +20,12 @@ from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.detection import ByCut, BySignificantCut
 from fl_app.graph.partitions import by_modularity
+from fl_app.records.history import GIVEN_UP
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cfl_conditions import SplitConditions, parts_of
 from fl_app.strategies.cohort import FitFailures, FitReplies, Offer
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import GIVEN_UP, decide
+from fl_app.strategies.fallback import decide
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import (
     add_updates,

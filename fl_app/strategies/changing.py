@@ -9,10 +9,11 @@ from flwr.common import Parameters, Scalar
 from fl_app.aggregation import weighted_mean
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.ingress import screen
+from fl_app.records.history import FELL_BACK, UNDONE
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import Offer
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import LEFT, UNDONE, decide
+from fl_app.strategies.fallback import decide
 from fl_app.strategies.graph_use import add_updates, labels_of_sums, view_of
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
@@ -220,7 +221,7 @@ class ChangingCommunities(CommunityStrategy):
         for event in found:
             if event.kind == UNDONE:
                 state.one, state.global_model = True, state.communities.models[0]
-            if event.kind == LEFT:
+            if event.kind == FELL_BACK:
                 state.fallen = set(event.clients)
         self.events += found
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from fl_app.evaluation.benefit import FEWEST, LEVEL, WORTH, Verdict, judge
 from fl_app.learner_reports import HELD_OUT_PARTS
+from fl_app.records.history import FELL_BACK, GIVEN_UP, KEPT, UNDONE
+from fl_app.records.rounding import counted
 from fl_app.strategies.outcome import Event
 from fl_app.strategies.state import Communities
 from fl_app.strategies.trial import JudgedState, SettledState, forget
@@ -31,9 +33,6 @@ began apart and their trial goes on to PROLONGED.
 """
 EARLIEST = 1 / 3
 """Share of the rounds before a split is undone by its first look, as models first have to learn."""
-UNDONE, LEFT, KEPT = "undone", "fell back", "kept"
-"""Kinds of events: a split is undone, left by some clients, or kept."""
-GIVEN_UP = (UNDONE, LEFT)
 
 
 def decide(
@@ -173,7 +172,8 @@ def _judged(
     state: JudgedState, before: Communities, verdict: Verdict, common: Vector
 ) -> list[Event]:
     """Keep the communities, or those that stay; return the event."""
-    count, after = f"{len(before.models)} communities", fallen_back(before, verdict, common)
+    count = counted(len(before.models), "community", "communities")
+    after = fallen_back(before, verdict, common)
     if after is not before:
         state.communities, state.evaluated = after, {}  # its rows are those of the models before
     if not verdict.keeps:
@@ -181,7 +181,8 @@ def _judged(
     fallen = sorted(c for c, row in before.members.items() if _falls(c, row, verdict))
     if not fallen:
         return [Event(KEPT, f"{count} are better for their clients than one model")]
-    return [Event(LEFT, f"{len(fallen)} of the clients of {count} use one model", fallen)]
+    told = f"{len(fallen)} of {counted(len(before.members), 'client', 'clients')} in {count}"
+    return [Event(FELL_BACK, f"one model serves {told}", fallen)]
 
 
 def settle(

@@ -12,11 +12,11 @@ import numpy as np
 from flwr.common import Parameters, Scalar
 
 from fl_app.aggregation import Weighting
+from fl_app.records.history import FELL_BACK
 from fl_app.rng import generator
 from fl_app.strategies.alternating import Alternating, AlternatingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import LEFT
 from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.graph_settings import NO_SUSPECTS
 from fl_app.strategies.outcome import CLUSTERED, Event, Outcome
@@ -248,7 +248,7 @@ class Ifca(Alternating, FromSums):
     def judge(self, server_round: int) -> None:
         """Judge the models; if the common one replaces some, clients choose from what there is."""
         super().judge(server_round)
-        if any(event.kind == LEFT for event in self.events):
+        if any(event.kind == FELL_BACK for event in self.events):
             now = self.state.communities
             self.state.choices, now.members = now.members, {}
 

@@ -10,10 +10,11 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.graph.client_graph import ClientGraph
+from fl_app.records.history import FELL_BACK, UNDONE
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Offer, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import LEFT, LOOKS, UNDONE, decide
+from fl_app.strategies.fallback import LOOKS, decide
 from fl_app.strategies.graph_use import add_updates
 from fl_app.strategies.outcome import Event, Outcome, clustering
 from fl_app.strategies.regrouping import regrouped, split_by, splits
@@ -231,7 +232,7 @@ class TwoPhase(CommunityStrategy):
         """Judge a clustering that is on trial."""
         found = decide(self.state, server_round, self.context.rounds)
         for event in found:
-            self.state.open = event.kind == LEFT
+            self.state.open = event.kind == FELL_BACK
             if event.kind == UNDONE:
                 self.state.undone_at, self.state.look_at = server_round, server_round + 1
         self.events += found

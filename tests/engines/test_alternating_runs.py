@@ -18,7 +18,7 @@ from carried_runs import CLIENTS, MIXED, Watched, assert_same, run
 
 from fl_app import client_wiring
 from fl_app.engines.inprocess import InProcessGrid
-from fl_app.strategies.fallback import KEPT, LEFT, UNDONE
+from fl_app.records.history import FELL_BACK, KEPT, UNDONE
 
 ROUNDS = 12
 TRIED = (f"rounds={ROUNDS}", "strategy.participation=1", "strategy.fallback=true")
@@ -56,5 +56,5 @@ def test_a_trial_in_alternating_rounds_is_the_same_over_any_wire(name: str, tmp_
     run(tmp_path / "bytes", *words, watched=Forgetting(), grid=Backwards)
     assert_same(tmp_path / "threads", tmp_path / "bytes")
     verdicts = [e["kind"] for each in rounds for e in each["events"]]
-    assert {KEPT, LEFT, UNDONE} & {*verdicts}
+    assert {KEPT, FELL_BACK, UNDONE} & {*verdicts}
     assert all(len(each["sampled"]) == CLIENTS and not each["rejected"] for each in rounds)

@@ -195,6 +195,25 @@ def test_the_answers_are_those_of_the_records(records: RunRecords) -> None:
     )
 
 
+def test_the_page_tells_what_the_fallback_made_of_the_communities(records: RunRecords) -> None:
+    told = {
+        2: {"kind": "kept", "detail": "3 communities are better"},
+        4: {"kind": "fell back", "detail": "3 of 9 clients fell back", "clients": [4, 5, 7]},
+    }
+    rounds = [
+        each | {"events": [told[each["round"]]]} if each["round"] in told else each
+        for each in records.run.rounds
+    ]
+    fallen = replace(records, run=replace(records.run, rounds=rounds))
+    assert (
+        "By the clients' validation in round 2, 3 communities are better. By the clients' "
+        "validation in round 4, 3 of 9 clients fell back: 4\N{EN DASH}5, 7."
+    ) in answers.did_it_work(fallen)
+    assert not any("validation" in each for each in answers.did_it_work(records))
+    marks = {trace["name"]: trace["text"] for trace in events.strip(rounds, axis="y2")[0]}
+    assert marks["fell back"] == ["clients 4\N{EN DASH}5, 7: 3 of 9 clients fell back"]
+
+
 def test_communities_that_are_right_but_for_a_newcomer_are_not_called_exact(
     records: RunRecords,
 ) -> None:

@@ -10,8 +10,9 @@ from flwr.common import FitIns, FitRes
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX, asked, holds_out
 from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
+from fl_app.records.history import FELL_BACK, KEPT, UNDONE
 from fl_app.strategies.alternating import Alternating
-from fl_app.strategies.fallback import KEPT, LEFT, LOOKS, UNDONE
+from fl_app.strategies.fallback import LOOKS
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.state import load, save
@@ -121,7 +122,7 @@ def test_ifca_s_models_stay_that_serve_and_the_common_one_replaces_the_others(
         return _saying(1.0, common, strategy)(client_id, start, server_round)
 
     play(strategy, known, range(1, end + 1), client=client)
-    assert [event.kind for event in strategy.events] == [LEFT]
+    assert [event.kind for event in strategy.events] == [FELL_BACK]
     own = strategy.users()[0]
     assert dict(strategy.users()) == {c: own if c % 3 == 0 else 1 - own for c in range(12)}
     write(tmp_path, Checkpoint(end, *save(strategy.state)))

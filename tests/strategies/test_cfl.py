@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import FitRes
 
 from fl_app.params import Layout
+from fl_app.records.history import UNDONE
 from fl_app.strategies.cfl import Cfl
-from fl_app.strategies.fallback import UNDONE
 from fl_app.strategies.outcome import Event
 from fl_app.strategies.server_context import largest
 from fl_app.strategies.state import load, save

@@ -14,10 +14,11 @@ from told import told_losses
 from fl_app.learner_reports import HELD_OUT, PREFIX, WRONG_ADDS
 from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
+from fl_app.records.history import FELL_BACK, KEPT
 from fl_app.records.serving import community_name
 from fl_app.strategies.changing import ChangingCommunities
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import KEPT, LEFT, LOOKS
+from fl_app.strategies.fallback import LOOKS
 from fl_app.strategies.serving import served
 from fl_app.strategies.state import load, save
 from fl_app.testing.toy import TARGETS, builder, context, honest, play, roster
@@ -68,7 +69,9 @@ def test_a_client_that_its_community_harms_gets_the_common_model_and_the_others_
     asked_now = strategy.configure_fit(FALLS, strategy.initialize_parameters(known), known)
     assert {len(ins.parameters.tensors) for _, ins in asked_now} == {2}
     play(strategy, known, range(FALLS, FALLS + 1), client=client)
-    assert [(e.kind, e.clients) for e in strategy.events if e.kind == LEFT] == [(LEFT, [HARMED])]
+    assert [(e.kind, e.clients) for e in strategy.events if e.kind == FELL_BACK] == [
+        (FELL_BACK, [HARMED])
+    ]
     row = state.communities.members[HARMED]
     assert [c for c, each in state.communities.members.items() if each == row] == [HARMED]
     common = state.communities.models[row].copy()

@@ -17,10 +17,11 @@ from fl_app import config
 from fl_app.evaluation.benefit import Verdict
 from fl_app.learner_reports import HELD_OUT, packed
 from fl_app.params import Layout
+from fl_app.records.history import UNDONE
 from fl_app.server_wiring import strategy as built_strategy
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.changing import ChangingCommunities
-from fl_app.strategies.fallback import UNDONE, fallen_back
+from fl_app.strategies.fallback import fallen_back
 from fl_app.strategies.state import load, save
 from fl_app.strategies.trial import JudgedState
 from fl_app.testing.toy import DETECTION, builder, context, play, reply, roster

@@ -16,8 +16,9 @@ from fl_app.evaluation.benefit import Verdict
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX, asked
 from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
+from fl_app.records.history import FELL_BACK, KEPT, UNDONE
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.fallback import KEPT, LEFT, LOOKS, PROLONGED, UNDONE, decide, fallen_back
+from fl_app.strategies.fallback import LOOKS, PROLONGED, decide, fallen_back
 from fl_app.strategies.flic import Flic
 from fl_app.strategies.state import Communities, load, save
 from fl_app.strategies.trial import JudgedState, begin
@@ -110,7 +111,7 @@ def test_who_has_no_community_trains_the_model_to_which_others_fell_back() -> No
                             for client in range(12)])  # fmt: skip
     strategy.state.split_at = AT + 1 - LOOKS[-1]
     strategy._judge(AT + 1)
-    assert [event.kind for event in strategy.events] == ["clustered", LEFT]
+    assert [event.kind for event in strategy.events] == ["clustered", FELL_BACK]
     assert strategy.state.communities is not before
     asked_now = strategy.configure_fit(AT + 2, strategy.initialize_parameters(known), known)
     sent = {known.client_id(p): from_bytes(ins.parameters.tensors[0]) for p, ins in asked_now}
@@ -355,7 +356,7 @@ def test_only_a_community_that_gains_stays_and_earlier_choices_are_forgotten() -
     state = _on_trial([0.9, -0.1, 0.8, -0.2, 0.9, 0.1, 0.8, 0.0])
     state.evaluated = {99: 1}
     (event,) = decide(state, LOOKS[1], 100)
-    assert (event.kind, event.clients) == (LEFT, [1, 3, 5, 7])
+    assert (event.kind, event.clients) == (FELL_BACK, [1, 3, 5, 7])
     assert state.communities.members == {client: client % 2 for client in range(8)}
     assert state.evaluated == {}
 

@@ -12,7 +12,7 @@ from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX
 from fl_app.one_run import run
-from fl_app.strategies.fallback import UNDONE
+from fl_app.records.history import UNDONE
 from fl_app.strategies.fedgwc import FedGwc
 from fl_app.strategies.roster import Identity, Roster
 from fl_app.testing.toy import Proxy, builder, context, honest, play, roster

@@ -16,8 +16,8 @@ from fl_app.client.latents import CLASS_LATENTS, LATENTS
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.one_run import run
-from fl_app.records.history import read_rounds
-from fl_app.strategies.fallback import KEPT, LOOKS, UNDONE
+from fl_app.records.history import KEPT, UNDONE, read_rounds
+from fl_app.strategies.fallback import LOOKS
 from fl_app.strategies.flux import Flux
 from fl_app.strategies.roster import Identity, Roster
 from fl_app.testing.toy import Proxy, builder, context, honest, play, reply, roster

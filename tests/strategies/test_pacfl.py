@@ -16,7 +16,8 @@ from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.learner_reports import HELD_OUT, PREFIX
 from fl_app.one_run import run
-from fl_app.strategies.fallback import LOOKS, UNDONE
+from fl_app.records.history import UNDONE
+from fl_app.strategies.fallback import LOOKS
 from fl_app.strategies.pacfl import Pacfl
 from fl_app.strategies.roster import Identity, Roster
 from fl_app.testing.toy import SIZE, Proxy, builder, context, honest, play, roster

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from fl_app.evaluation.ranks import worst_decile
-from fl_app.records.history import EVALUATION
+from fl_app.records.history import FELL_BACK, VERDICTS
 from fl_app.records.rounding import counted, number, share
 from fl_app.report.defence import benign_rule
-from fl_app.report.page.clients import odd_updates, ranges, replies
+from fl_app.report.page import reply_sentences
+from fl_app.report.page.clients import ranges
 from fl_app.report.page.look import REMOVED
 from fl_app.report.page.run_records import RunRecords, Scores
 from fl_app.report.page.seconds import time_parts
@@ -119,10 +120,11 @@ def did_it_work(records: RunRecords) -> list[str]:
         records.warning,
         _metrics(records),
         _communities(records),
+        _fallback(records),
         _attacked(records),
-        _lost(records),
+        reply_sentences.lost(records),
     ]
-    found += [_dominated(records), _odd(records)]
+    found += [reply_sentences.dominated(records), reply_sentences.odd(records)]
     return [sentence for sentence in found if sentence]
 
 
@@ -225,6 +227,23 @@ def _communities(records: RunRecords) -> str:
     return f"{text}; agreement with the {records.planted} planted groups: ARI {number(ari, 2)}."
 
 
+def _fallback(records: RunRecords) -> str:
+    """Return what the clients' own validation made of the communities, in the order of rounds."""
+    return " ".join(
+        _verdict(int(record["round"]), event)
+        for record in records.run.rounds
+        for event in record["events"]
+        if event["kind"] in VERDICTS
+    )
+
+
+def _verdict(at: int, event: Mapping[str, Any]) -> str:
+    if event["kind"] == FELL_BACK:
+        who = ranges(sorted(event["clients"]))
+        return f"By the clients' validation in round {at}, {event['detail']}: {who}."
+    return f"By the clients' validation in round {at}, {event['detail']}."
+
+
 def _attacked(records: RunRecords) -> str:
     found = [r["attack"] for r in records.run.rounds if r["attack"]]
     if not found:
@@ -239,57 +258,6 @@ def _attacked(records: RunRecords) -> str:
 
 def _share(value: float | None) -> str:
     return "undefined" if value is None else share(value)
-
-
-def _lost(records: RunRecords) -> str:
-    failed = sum(len(record["failed"]) for record in records.run.rounds)
-    rejected = sum(len(record["rejected"]) for record in records.run.rounds)
-    lost = records.run.rounds[-1].get("lost") if records.run.rounds else None
-    gone = f"Not connected at the end: clients {', '.join(map(str, lost))}." if lost else ""
-    if not failed + rejected:
-        return gone
-    scores = sum(
-        why.startswith(EVALUATION)
-        for record in records.run.rounds
-        for why in (*record["failed"].values(), *record["rejected"].values())
-    )
-    some = f", {scores} of them in evaluations" if scores else ""
-    text = f"{_failed_and_rejected(failed, rejected)}{some}; see the table of clients."
-    return f"{text} {gone}".rstrip()
-
-
-def _failed_and_rejected(failed: int, rejected: int) -> str:
-    parts = [f"{counted(failed, 'reply', 'replies')} failed"] if failed else []
-    if rejected:
-        parts.append(f"{counted(rejected, 'reply was', 'replies were')} rejected")
-    return " and ".join(parts)
-
-
-def _dominated(records: RunRecords) -> str:
-    """Return a sentence on clients that had more than half of the weight of their community."""
-    shares: dict[str, float] = {}
-    for record in records.run.rounds:
-        for client, part in (record.get("dominance") or {}).items():
-            shares[client] = max(part, shares.get(client, 0.0))
-    if not shares:
-        return ""
-    first = max(shares, key=shares.__getitem__)
-    others = counted(len(shares) - 1, "other client", "other clients")
-    text = f"Client {first} had up to {share(shares[first])} of the weight of its community"
-    return f"{text}, and {others} more than half." if len(shares) > 1 else f"{text}."
-
-
-def _odd(records: RunRecords) -> str:
-    """Return a sentence on clients with odd updates in at least half of their trained rounds."""
-    trained, odd = replies(records)[0], odd_updates(records.run.rounds)
-    clients = sorted(client for client in odd if 2 * len(odd[client]) >= trained[client])
-    if not clients:
-        return ""
-    sizes = [size for client in clients for size in odd[client]]
-    return (
-        f"Clients with odd updates in at least half of their rounds: {ranges(clients)}; these "
-        f"updates have {number(min(sizes), 1)} to {number(max(sizes), 1)} times the usual norm."
-    )
 
 
 def where_time_went(records: RunRecords) -> str:

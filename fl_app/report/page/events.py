@@ -61,8 +61,10 @@ def _who(name: str) -> str:
 
 
 def _text(event: Record) -> str:
-    clients = event.get("clients")
-    text = f"clients {ranges(sorted(clients))}" if clients else str(event["detail"])
+    clients, text = event.get("clients"), str(event["detail"])
+    if clients:
+        who = f"clients {ranges(sorted(clients))}"
+        text = who if text == f"clients {clients}" else f"{who}: {text}"
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\N{HORIZONTAL ELLIPSIS}"
 
 
