@@ -161,7 +161,7 @@ class RoundReporter:
     ) -> dict[str, Any]:
         """Return measures of all clusters, and count and sizes of those that still train."""
         groups = self.groups(view, server_round)
-        total = len(set(self._planted(server_round).values()))
+        total = len(set(self.planted(server_round).values()))
         return describe(
             view.labels,
             groups=groups if (groups >= 0).all() else None,
@@ -195,7 +195,7 @@ class RoundReporter:
 
     def groups(self, view: View, server_round: int) -> np.ndarray:
         """Return the planted group of each client (n,) as of a round, -1 where unknown."""
-        planted = self._planted(server_round)
+        planted = self.planted(server_round)
         return np.array([planted.get(client, -1) for client in view.client_ids.tolist()], int)
 
     def agreement(
@@ -205,7 +205,7 @@ class RoundReporter:
 
         The removed clients are one more community. Empty if the group of a client is unknown.
         """
-        planted = self._planted(server_round)
+        planted = self.planted(server_round)
         rows = {**assignment, **dict.fromkeys(removed, max(assignment.values(), default=-1) + 1)}
         if not rows or not planted.keys() >= rows.keys():
             return {}
@@ -213,7 +213,7 @@ class RoundReporter:
         measures = {"ari": adjusted_rand, "pure_share": pure_share}
         return {name: measure(labels, groups) for name, measure in measures.items()}
 
-    def _planted(self, server_round: int) -> Mapping[int, int]:
+    def planted(self, server_round: int) -> Mapping[int, int]:
         """Return the group of each client that told one, after its drifts up to a round."""
         planted = self.roster.groups()
         return planted if self.schedule is None else self.schedule.regrouped(planted, server_round)

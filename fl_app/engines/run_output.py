@@ -63,6 +63,7 @@ class RunOutput:
             clients=len(self._met()),
             assignment=assignment,
             agreement=self.reporter.agreement(assignment, removed, done),
+            groups=self.reporter.planted(done),
             removed=removed,
             models=outcome.models,
             layout=self.method.context.layout,

@@ -261,6 +261,7 @@ class Recorder:
         clients: int,
         assignment: Mapping[int, int],
         agreement: Mapping[str, float],
+        groups: Mapping[int, int],
         removed: Sequence[int],
         models: Vectors,
         layout: Layout,
@@ -269,10 +270,10 @@ class Recorder:
     ) -> None:
         """Write the models, which client uses which, and summary.json; end the tracking.
 
-        `agreement` has the measures of the assignment that replace those of the last record.
-        `serve` returns the models that clients use now. `reason` is why the run failed or ended
-        early; without it, the last record may tell. A completed run whose models cannot be
-        written has failed.
+        `agreement` has the measures of the assignment that replace those of the last record,
+        `groups` the planted group of each client that told one. `serve` returns the models that
+        clients use now. `reason` is why the run failed or ended early; without it, the last record
+        may tell. A completed run whose models cannot be written has failed.
         """
         try:
             self._write_models(models, layout, serve)
@@ -289,6 +290,7 @@ class Recorder:
             clients=clients,
             assignment=assignment,
             agreement=agreement,
+            groups=groups,
             removed=removed,
             names=self.names,
             restarts=self.restarts,

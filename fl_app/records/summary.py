@@ -14,7 +14,7 @@ Status = Literal["completed", "interrupted", "failed"]
 Section = Mapping[str, Any]
 
 SECTIONS = {
-    "clients": ("total", "failed", "rejected", "removed", "names"),
+    "clients": ("total", "failed", "rejected", "removed", "names", "groups"),
     "accuracy": ("mean", "std", "before_clustering"),
     "communities": ("count", "sizes", "ari", "pure_share", "silhouette", "assignment"),
     "time": ("total_s", "training_s", "server_s"),

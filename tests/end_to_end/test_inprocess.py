@@ -90,6 +90,7 @@ def test_a_run_leaves_what_the_design_promises(whole: Path) -> None:
         "count", "sizes", "ari", "pure_share", "silhouette", "assignment",
     }  # fmt: skip
     told = {"total": 8, "failed": 0, "rejected": 0, "removed": [], "names": None}
+    told["groups"] = {str(client): client % 2 for client in range(8)}
     assert summary["clients"] == told
     assert summary["communities"]["ari"] == 1.0
     assert sorted(summary["communities"]["sizes"]) == [4, 4]

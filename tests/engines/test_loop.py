@@ -405,8 +405,10 @@ def test_the_summary_measures_all_clients_that_use_a_community(tmp_path: Path) -
         clients=6,
         assignment=used,
         agreement=agreement,
+        groups=reporter.planted(1),
     )
     assert summary["communities"]["ari"] == 4 / 9
+    assert summary["clients"]["groups"] == {str(client): client % 3 for client in range(6)}
 
 
 def test_one_client_cannot_set_the_mean_of_the_losses_for_test() -> None:

@@ -50,7 +50,7 @@ def _play(run: Recorder, *numbers: int) -> None:
 
 def _finish(run: Recorder, models: np.ndarray) -> None:
     run.finish(
-        "completed", clients=2, assignment={}, agreement={}, removed=[], models=models,
+        "completed", clients=2, assignment={}, agreement={}, groups={}, removed=[], models=models,
         layout=LAYOUT,
     )  # fmt: skip
 

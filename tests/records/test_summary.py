@@ -18,7 +18,14 @@ PARTS: dict[str, Any] = {
     "rounds": 200,
     "restarts": 2,
     "ended": None,
-    "clients": {"total": 100, "failed": 0, "rejected": 0, "removed": [], "names": None},
+    "clients": {
+        "total": 100,
+        "failed": 0,
+        "rejected": 0,
+        "removed": [],
+        "names": None,
+        "groups": None,
+    },
     "accuracy": {"mean": 0.98, "std": 0.01, "before_clustering": 0.75},
     "metrics": {"f1": {"mean": 0.9, "std": 0.02}},
     "communities": {

@@ -195,6 +195,19 @@ def test_the_answers_are_those_of_the_records(records: RunRecords) -> None:
     )
 
 
+def test_the_summary_tells_the_groups_of_clients_that_no_snapshot_has(
+    records: RunRecords,
+) -> None:
+    assert community_rows(records)[0]["groups"] == "0: 1, 1: 2"
+    told = {"clients": {"groups": {"0": 2, "1": 1, "2": 0, "3": 0, "4": 0}}}
+    without = replace(records.run, snapshots=[], config={"population": {"groups": 3}})
+    ended = replace(records, run=without, summary={"status": "completed"} | told)
+    assert community_rows(ended)[0]["groups"] == "0: 2, 1: 1"
+    table = client_table(ended)
+    place = [column["key"] for column in table["columns"]].index("group")
+    assert [row[place] for row in table["rows"]] == [2, 1, 0, 0, 0]
+
+
 def test_the_page_tells_what_the_fallback_made_of_the_communities(records: RunRecords) -> None:
     told = {
         2: {"kind": "kept", "detail": "3 communities are better"},

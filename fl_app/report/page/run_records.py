@@ -234,9 +234,14 @@ class RunRecords:
 
     @cached_property
     def groups(self) -> dict[int, int]:
-        """The planted group of each client in its last snapshot; empty for a single group."""
+        """The planted group of each client at the end, before it as of its last snapshot.
+
+        Empty for a single group.
+        """
         if self.planted is None:
             return {}
+        if told := ((self.summary or {}).get("clients") or {}).get("groups"):
+            return {int(client): group for client, group in told.items()}
         pairs = ((s.ids.tolist(), s.groups.tolist()) for s in self.run.snapshots)
         found = {c: g for ids, groups in pairs for c, g in zip(ids, groups, strict=True)}
         return {client: group for client, group in found.items() if group >= 0}
