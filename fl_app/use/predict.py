@@ -169,12 +169,16 @@ def _cell(value: Any) -> str:
 
 
 def _of_numbers(columns: Sequence[str], values: Tensor) -> dict[str, Sequence[Any]]:
-    """Return the predicted numbers (s, k) as one column each, named if `columns` are of these."""
+    """Return the numbers (s, k) as one column each, predictions of `columns` if these are as many.
+
+    Otherwise their loss gives them another meaning, such as a mean and a variance.
+    """
     count = values.shape[1]
     if count == 1:
         return {"prediction": values[:, 0].tolist()}
-    named = columns if len(columns) == count else range(count)
-    return {f"prediction of {each}": values[:, k].tolist() for k, each in enumerate(named)}
+    outputs = [f"output {number}" for number in range(count)]
+    named = [f"prediction of {each}" for each in columns]
+    return dict(zip(named if len(named) == count else outputs, values.T.tolist(), strict=True))
 
 
 def batches(prepare: Preparation, data: Path, size: int) -> Iterator[Batch]:

@@ -109,7 +109,8 @@ def test_several_labels_and_tokens_are_named() -> None:
     ("predicted", "names"),
     [
         (("dose", "days"), ["prediction of dose", "prediction of days"]),
-        ((), ["prediction of 0", "prediction of 1"]),
+        ((), ["output 0", "output 1"]),
+        (("dose",), ["output 0", "output 1"]),  # such as its mean and variance
     ],
 )
 def test_numbers_are_named_by_their_columns(predicted: tuple[str, ...], names: list[str]) -> None:
