@@ -158,9 +158,11 @@ def main() -> None:
         jobs = finals(wanted, given.methods, given.seeds, scale, given.budget)
         print("\n".join(commands(jobs, read(log), given.budget, out)))
         return
+    former = len(read(log))
     if not given.measured:
         _run_all(given, wanted, scale, log)
-    for path in write_pages(read(log), scale, given.budget, out if given.quick else PAGES):
+    found, folder = read(log), out if given.quick else PAGES
+    for path in write_pages(found, scale, given.budget, folder, new=len(found) > former):
         print(path)
 
 

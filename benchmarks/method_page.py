@@ -24,7 +24,7 @@ from method_guide import (
     standing,
 )
 from method_runs import TUNING_SEED, Found
-from table import header, machine, row
+from table import as_measured, header, machine, row
 
 NAME, SORTABLE = "benchmark", "benchmark_page.html"
 """MkDocs makes a benchmark.html of benchmark.md, so the sortable page has another name."""
@@ -62,8 +62,13 @@ The same results [sortable and with figures](benchmark_page.html), and [as CSV](
 """
 
 
-def write_pages(found: Sequence[Found], scale: Scale, budget: int, folder: Path) -> list[Path]:
-    """Write the page, the table and the sortable page into `folder`; return their paths."""
+def write_pages(
+    found: Sequence[Found], scale: Scale, budget: int, folder: Path, *, new: bool = True
+) -> list[Path]:
+    """Write the page, the table and the sortable page into `folder`; return their paths.
+
+    Without `new` results they name the machine that the pages named before.
+    """
     every, told = entries(found, scale, budget), size(found, scale)
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
@@ -72,7 +77,8 @@ def write_pages(found: Sequence[Found], scale: Scale, budget: int, folder: Path)
         SORTABLE: html(every, scale, budget, told),
     }
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        whole = text if new else as_measured(text, folder / name)
+        (folder / name).write_text(whole, encoding="utf-8")
     return [folder / name for name in texts]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from table import REPO
+from table import REPO, as_measured
 
 Found = dict[str, Any]
 Case = tuple[Any, ...]
@@ -76,13 +76,16 @@ def write_page(
     """
     given = _parser(about, page.stem, data=data).parse_args()
     log = page.with_suffix(".jsonl")
+    former = len(read(log))
     if given.measured:
         must_be_there(log, "--measured")
     if not given.measured:
         places = {"out": given.out.resolve()} | ({"data": given.data.resolve()} if data else {})
         given.out.mkdir(parents=True, exist_ok=True)
         measure_missing(cases(), lambda case: measure(*case, **places), log, given.minutes)
-    page.write_text("\n".join(lines(read(log))).rstrip("\n") + "\n", encoding="utf-8")
+    found = read(log)
+    text = "\n".join(lines(found)).rstrip("\n") + "\n"
+    page.write_text(text if len(found) > former else as_measured(text, page), encoding="utf-8")
     print(page)
 
 

@@ -15,6 +15,8 @@ HEAD = """# Benchmarks
 Each section is written by the command that it names:
 [how to run them](../benchmarks/README.md).
 """
+MACHINE = re.compile(r"\d+ \w+ cores, torch [\w.+]*\w(?:, NVIDIA [\w -]*\w)?")
+"""What `machine` returns."""
 
 
 def write_section(title: str, command: str, lines: Sequence[str], *, on: str | None = None) -> None:
@@ -37,6 +39,15 @@ def machine() -> str:
     """Say what was measured on, without naming the machine."""
     device = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return f"{os.cpu_count()} {platform.machine()} cores, torch {torch.__version__}{device}"
+
+
+def as_measured(text: str, page: Path) -> str:
+    """Return the text of a page of results that were there, with the machine that it named before.
+
+    Without such a page the text is as given.
+    """
+    former = MACHINE.search(page.read_text(encoding="utf-8")) if page.exists() else None
+    return text.replace(machine(), former[0]) if former else text
 
 
 def row(*cells: object) -> str:

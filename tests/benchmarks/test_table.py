@@ -41,3 +41,15 @@ def test_a_page_of_another_machine_is_refused(tmp_path: Path) -> None:
     there = page(tmp_path, "1 other core, torch 1.0")
     with pytest.raises(ValueError, match="measure all of its rows again"):
         table.put_rows(there, ["| a | 3 |"])
+
+
+def test_a_page_of_former_results_names_the_machine_on_which_they_were_measured(
+    tmp_path: Path,
+) -> None:
+    text, page = f"Written on {table.machine()}, which other work shared.\n", tmp_path / "page.md"
+    assert table.as_measured(text, page) == text
+    for former in ("2 x86_64 cores, torch 1.2.3+cu1", "8 arm cores, torch 1.2, NVIDIA H200"):
+        page.write_text(f"Written on {former}, which\nother work shared.\n")
+        assert table.as_measured(text, page) == f"Written on {former}, which other work shared.\n"
+    page.write_text("A page without a machine.\n")
+    assert table.as_measured(text, page) == text
