@@ -20,6 +20,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from random import Random
@@ -189,7 +190,7 @@ def play(replies: int, seed: int, workers: int) -> list[Found]:
     """Play all tasks, some at a time, and show how far it is."""
     found: dict[str, Found] = {}
     context, done = multiprocessing.get_context("spawn"), 0
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context) as pool, ending(pool):
         waiting = [pool.submit(task, *arguments) for task, *arguments in tasks(replies, seed)]
         for each in as_completed(waiting):
             part = each.result()
@@ -198,6 +199,18 @@ def play(replies: int, seed: int, workers: int) -> list[Found]:
             print(f"\r{done:,} of {replies:,} replies", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return list(found.values())
+
+
+@contextmanager
+def ending(pool: ProcessPoolExecutor) -> Iterator[None]:
+    """End the workers of a pool at once on an error or Ctrl-C, for which the pool would wait."""
+    try:
+        yield
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+        raise
 
 
 def page(found: list[Found], command: str, seconds: float) -> list[str]:
