@@ -11,6 +11,11 @@ from fl_app.strategies.from_sums import FromSums
 from fl_app.wiring import masking, task
 
 WITH = "with masking=secagg"
+PRESETS = {
+    "fl_app.strategies.ifca.Ifca": "secure_ifca",
+    "fl_app.strategies.secure_flic.SecureFlic": "secure_flic",
+}
+"""The experiment whose settings suit a method under masks, by the path of the method."""
 
 
 def masking_problems(values: Mapping[str, Any]) -> list[str]:
@@ -26,6 +31,8 @@ def masking_problems(values: Mapping[str, Any]) -> list[str]:
     if not isinstance(settings, SecAgg):
         return _without_masks(values["strategy"]) if getattr(method, "needs_masks", False) else []
     found = _of_method(values["strategy"]) + _of_engine(values["engine"])
+    if found and (preset := PRESETS.get(values["strategy"].path)):
+        found[-1] += f"; experiment={preset} has all of these settings"
     found += _of_cohort(values["strategy"], values["population"], settings)
     found += _of_sketches(values["strategy"], settings, values["engine"])
     privacy = values["privacy"].resolve()

@@ -61,6 +61,14 @@ def test_each_contradiction_is_named(words: list[str], told: str) -> None:
         assert len(found) == 1 or words == ["privacy=local_dp"]  # which IFCA alone cannot have
 
 
+@pytest.mark.parametrize("strategy", ["ifca", "secure_flic"])
+def test_the_experiment_with_the_settings_for_masks_is_named(strategy: str) -> None:
+    found = _problems(f"strategy={strategy}", "masking=secagg", "engine.clip_update=3")
+    preset = strategy if strategy == "secure_flic" else f"secure_{strategy}"
+    named = [each for each in found if f"experiment={preset} has all of these settings" in each]
+    assert len(named) == 1
+
+
 @pytest.mark.parametrize(
     "strategy", ["flic", "cfl", "communities", "dcfl", "krum", "fedmedian", "fedem", "pacfl"]
 )
