@@ -227,6 +227,16 @@ def test_the_page_tells_what_the_fallback_made_of_the_communities(records: RunRe
     assert marks["fell back"] == ["clients 4\N{EN DASH}5, 7: 3 of 9 clients fell back"]
 
 
+def test_a_client_that_was_measured_once_is_a_dot(records: RunRecords) -> None:
+    figure = accuracy(measured(records, r2={"0": 0.5, "1": 0.25}, r4={"0": 0.75, "3": 1.0}))
+    assert figure is not None
+    drawn = [trace for trace in figure["data"] if trace["name"] == "every client"]
+    assert [(trace["mode"], trace["x"], trace["y"]) for trace in drawn] == [
+        ("lines", [2, 4, None], [0.5, 0.75, None]), ("markers", [2, 4], [0.25, 1.0]),
+    ]  # fmt: skip
+    assert [trace["showlegend"] for trace in drawn] == [True, False]
+
+
 def test_communities_that_are_right_but_for_a_newcomer_are_not_called_exact(
     records: RunRecords,
 ) -> None:

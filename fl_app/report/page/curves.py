@@ -59,7 +59,7 @@ def accuracy(records: RunRecords) -> Figure | None:
         return None
     clients = []
     if records.scores:
-        clients = _bands(records) if records.aggregated else [_clients(records)]
+        clients = _bands(records) if records.aggregated else _clients(records)
     marks, kinds = strip(records.run.rounds, axis="y2")
     foot = min(0.07 * len(kinds) + 0.05, 0.4) if kinds else 0.0
     whole = figure(
@@ -83,17 +83,25 @@ def _rounds(records: RunRecords, **more: Any) -> dict[str, Any]:
     return axis("round", range=[1 - 0.02 * last, 1.02 * last + 0.2]) | few | more
 
 
-def _clients(records: RunRecords) -> Trace:
-    """Return one line with gaps between clients, since one trace per client is slow to draw."""
-    x: list[int | None] = []
-    y: list[float | None] = []
+def _clients(records: RunRecords) -> list[Trace]:
+    """Return one line with gaps between clients, since one trace per client is slow to draw.
+
+    A client with one measurement is a dot.
+    """
+    paths: list[list[tuple[int | None, float | None]]] = []
     for client in sorted({c for scores in records.scores.values() for c in scores}):
-        points = [(r, s[client]) for r, s in records.scores.items() if client in s]
-        x += [*(r for r, _ in points), None]
-        y += [*(round(v, 4) for _, v in points), None]
-    trace = line(x, y, "every client", MUTED, opacity=0.5, hoverinfo="skip")
-    trace["line"]["width"] = 1
-    return trace
+        paths.append([(r, round(s[client], 4)) for r, s in records.scores.items() if client in s])
+    joined = [point for path in paths if len(path) > 1 for point in (*path, (None, None))]
+    alone = [path[0] for path in paths if len(path) == 1]
+    traces: list[Trace] = []
+    for points, mode in ((joined, "lines"), (alone, "markers")):
+        if points:
+            x, y = zip(*points, strict=True)
+            more = {"mode": mode, "showlegend": not traces, "opacity": 0.5, "hoverinfo": "skip"}
+            traces.append(line(x, y, "every client", MUTED, **more))
+            traces[-1]["line"]["width"] = 1
+            traces[-1]["marker"]["size"] = 4
+    return traces
 
 
 def _bands(records: RunRecords) -> list[Trace]:
