@@ -26,6 +26,12 @@ from fl_app.schema import Target
 from fl_app.wiring import masking, seeded_network
 
 log = getLogger(__name__)
+OPTIONS = {
+    "network": ("a network such as mlp", "a strategy such as flic"),
+    "mixture": ("network=mixture", "strategy=fedem or fedrc"),
+    "centroids": ("network=centroids", "strategy=kmeans, kfed or central_kmeans"),
+}
+"""Networks and strategies by the kind of their models."""
 
 
 def check_network(values: Mapping[str, Any], data: Dataset) -> None:
@@ -41,7 +47,8 @@ def check_network(values: Mapping[str, Any], data: Dataset) -> None:
     if method and wanted and learner.model_kind != wanted:
         raise ValueError(
             f"network and strategy must have one kind of model, got {net.path} with "
-            f"{learner.model_kind} and {method.path} for {wanted}; change one"
+            f"{learner.model_kind} and {method.path} for {wanted}; "
+            f"{_alike(learner.model_kind, wanted)}"
         )
     _check_data(module, learner, net, data, values["data"].options)
     if method:
@@ -55,6 +62,12 @@ def check_network(values: Mapping[str, Any], data: Dataset) -> None:
         _check_without_accuracy(values, learner)
     if client is not None and client.cohort == "fused":
         _check_fused(values["privacy"], net, learner, module)
+
+
+def _alike(kind: str, wanted: str) -> str:
+    network, _ = OPTIONS.get(wanted, ("another network", ""))
+    _, strategy = OPTIONS.get(kind, ("", "another strategy"))
+    return f"use {network}, or {strategy}"
 
 
 def _check_central_test(net: Target, learner: type[Learner], data: Dataset) -> None:

@@ -260,6 +260,12 @@ def _try(
         unneeded = f", or remove it (~{name})" if name.startswith("task.metrics") else ""
         if unknown := UNKNOWN.search(str(error)):
             unneeded += f", or remove this argument (~{name}.{unknown[1]})"
+        path = given.get("_target_")
+        if str(error).startswith(f"Error loading {path!r}"):  # by Hydra, which imports it
+            raise ValueError(
+                f"{name}._target_ must name a class that can be imported, got {path!r}: "
+                f"{reason_of(error)}; correct it{unneeded}"
+            ) from error
         raise ValueError(
             f"{name} must be a class that takes the network's answers and the labels, got "
             f"{dict(given)} with answers {tuple(answers.shape)} and labels {tuple(labels.shape)}: "

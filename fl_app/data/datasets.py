@@ -241,9 +241,10 @@ def _torchvision(
                 made.rmdir()
         if damaged := fault(folder):
             raise DataError(damaged) from error
+        why = " ".join(str(error).split())
         raise DataError(
             f"{name} is not at {folder} and could not be downloaded; {remedy} or point data.root "
-            f"at a folder that has them ({error})"
+            f"at a folder that has them ({why})"
         ) from error
     return train, test
 

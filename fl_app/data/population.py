@@ -72,7 +72,8 @@ def label_swap(
     if 2 * groups > dataset.classes:
         raise ValueError(
             f"population.groups must be at most half of the {dataset.classes} classes, got "
-            f"{groups}; each group swaps two different labels"
+            f"{groups}: each group swaps two different labels; lower it, or give another "
+            "population, such as iid"
         )
     return _shuffled(dataset, seed, clients, train_samples, test_samples, draw, groups, swap)
 

@@ -121,7 +121,8 @@ def test_shares_of_classes_are_sent_from_the_second_round_on() -> None:
 
 
 def test_what_has_no_mixture_is_refused() -> None:
-    with pytest.raises(ConfigError, match="must have one kind of model"):
+    told = "must have one kind of model, got .*; use network=mixture, or a strategy such as flic"
+    with pytest.raises(ConfigError, match=told):
         load(["strategy=fedem"], also=problems)
     with pytest.raises(ConfigError, match=r"privacy must be none with fl_app\.strategies\.fedrc"):
         load(["strategy=fedrc", "network=mixture", "privacy=local_dp"], also=problems)
