@@ -181,7 +181,8 @@ def test_the_answers_are_those_of_the_records(records: RunRecords) -> None:
         "44.0% (round 2). The mean accuracy of the worst tenth of the clients is 10.0%."
     )
     assert found[1] == (
-        "2 communities at the end, 1 client removed; agreement with the 2 planted groups: ARI 0.50."
+        "2 communities after round 4, 1 client removed; agreement with the 2 planted groups: ARI "
+        "0.50."
     )
     assert found[2].startswith("Detection of malicious clients: recall 100%, precision 50%.")
     assert "The server assumes as loyal: the largest community." in found[2]
@@ -225,6 +226,11 @@ def test_the_page_tells_what_the_fallback_made_of_the_communities(records: RunRe
     assert not any("validation" in each for each in answers.did_it_work(records))
     marks = {trace["name"]: trace["text"] for trace in events.strip(rounds, axis="y2")[0]}
     assert marks["fell back"] == ["clients 4\N{EN DASH}5, 7: 3 of 9 clients fell back"]
+
+
+def test_a_run_that_has_not_ended_names_its_clients(folder: Path) -> None:
+    (folder / "client_names.json").write_text('["ä", "b", "c", "d", "e"]')
+    assert community_rows(read_records(folder))[1]["members"] == "0 (ä)"
 
 
 def test_a_client_that_was_measured_once_is_a_dot(records: RunRecords) -> None:

@@ -212,7 +212,8 @@ def _communities(records: RunRecords) -> str:
     ranks = {rank for rank in records.final.values() if rank != REMOVED}
     if not found or not ranks:
         return "There are no communities in this run."
-    text = f"{counted(len(ranks), 'community', 'communities')} at the end"
+    when = "at the end" if records.summary else f"after round {len(records.run.rounds)}"
+    text = f"{counted(len(ranks), 'community', 'communities')} {when}"
     out = len(records.removed)
     text += f", {counted(out, 'client', 'clients')} removed" if out else ""
     last, right = found[-1], first_right_round(records.run.rounds)

@@ -11,7 +11,7 @@ from typing import Any
 from fl_app.command_words import flwr_command
 from fl_app.own import OPTIONS, PROJECT
 from fl_app.records.history import first_split
-from fl_app.records.reading import read_overrides
+from fl_app.records.reading import read_names, read_overrides
 from fl_app.records.serving import no_better_than_chance
 from fl_app.records.summary import read_summary
 from fl_app.report.page.look import REMOVED
@@ -36,6 +36,8 @@ class RunRecords:
     which the page is written, if it is inside of it."""
     warning: str | None = None
     """A sentence on models that have not learnt."""
+    named: tuple[str, ...] = ()
+    """The clients' own names in the order of their ids, if the data have some."""
 
     @property
     def status(self) -> str:
@@ -44,9 +46,9 @@ class RunRecords:
 
     @property
     def names(self) -> Mapping[int, str]:
-        """The clients' own names, if the data have some and the run has ended."""
+        """The clients' own names, if the data have some."""
         known = ((self.summary or {}).get("clients") or {}).get("names") or {}
-        return {int(client): name for client, name in known.items()}
+        return {int(c): name for c, name in known.items()} or dict(enumerate(self.named))
 
     @property
     def command(self) -> str | None:
@@ -280,4 +282,5 @@ def read_records(folder: Path) -> RunRecords:
     means = [each["accuracy"]["mean"] for each in run.rounds if each["accuracy"]]
     warning = no_better_than_chance(folder, means[-1]) if means else None
     found = project if copy.is_dir() else None
-    return RunRecords(folder.resolve().name, run, read_summary(folder), overrides, found, warning)
+    name, named = folder.resolve().name, tuple(read_names(folder))
+    return RunRecords(name, run, read_summary(folder), overrides, found, warning, named)
