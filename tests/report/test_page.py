@@ -23,6 +23,7 @@ from fl_app.report.page.clients import client_table, community_rows, ranges, rep
 from fl_app.report.page.curves import accuracy
 from fl_app.report.page.frames import frames
 from fl_app.report.page.look import COMMUNITIES, DARK, GROUND, REMOVED
+from fl_app.report.page.metrics import metrics
 from fl_app.report.page.run_records import RunRecords, read_records
 from fl_app.report.page.seconds import time_parts
 from fl_app.report.page.write import FIGURES
@@ -226,6 +227,35 @@ def test_the_page_tells_what_the_fallback_made_of_the_communities(records: RunRe
     assert not any("validation" in each for each in answers.did_it_work(records))
     marks = {trace["name"]: trace["text"] for trace in events.strip(rounds, axis="y2")[0]}
     assert marks["fell back"] == ["clients 4\N{EN DASH}5, 7: 3 of 9 clients fell back"]
+
+
+def test_metrics_are_drawn_in_panels_above_the_events(records: RunRecords) -> None:
+    told = {
+        name: {"mean": 1.5, "std": 0.5, "clients": {"0": 1.0, "4": 2.0}} for name in ("mae", "r2")
+    }
+    rounds = [
+        each | {"accuracy": None, "metrics": told if each["round"] in (2, 4) else None}
+        for each in records.run.rounds
+    ]
+    found = metrics(replace(records, run=replace(records.run, rounds=rounds)))
+    assert found is not None
+    drawn = [t for t in found["data"] if t["name"] in ("every client", "mean over clients")]
+    assert [(t["yaxis"], t["y"]) for t in drawn] == [
+        ("y", [1.0, 1.0, None, 2.0, 2.0, None]), ("y", [1.5, 1.5]),
+        ("y2", [1.0, 1.0, None, 2.0, 2.0, None]), ("y2", [1.5, 1.5]),
+    ]  # fmt: skip
+    assert {t["name"] for t in found["data"] if t["yaxis"] == "y3"} >= {"clustered", "removed"}
+    assert not any(t["showlegend"] for t in found["data"] if t["yaxis"] == "y2")
+    domains = [found["layout"][name]["domain"] for name in ("yaxis3", "yaxis2", "yaxis")]
+    ends = [end for domain in domains for end in domain]
+    assert ends == sorted(ends)
+    beside = replace(records, run=replace(records.run, rounds=[
+        each | {"metrics": told} for each in records.run.rounds
+    ]))  # fmt: skip
+    both = metrics(beside)
+    assert both is not None
+    assert "yaxis3" not in both["layout"]  # the events are below the accuracies
+    assert metrics(records) is None
 
 
 def test_a_run_that_has_not_ended_names_its_clients(folder: Path) -> None:
@@ -446,7 +476,12 @@ def test_time_is_split_by_who_worked(records: RunRecords) -> None:
 
 
 def test_plotly_accepts_every_figure(records: RunRecords) -> None:
-    made = {name: make(records) for name, make in FIGURES.items()}
+    rounds = [
+        each | {"metrics": {"f1": {"mean": 0.5, "clients": {"0": 0.5, "1": 0.25}}}}
+        for each in records.run.rounds
+    ]
+    measured = replace(records, run=replace(records.run, rounds=rounds))
+    made = {name: make(measured) for name, make in FIGURES.items()}
     assert all(made.values())
     shown = frames(records)
     assert [frame["round"] for frame in shown] == [1, 4]  # round 2 is like round 1

@@ -57,15 +57,13 @@ def accuracy(records: RunRecords) -> Figure | None:
     """Draw every client in grey, the mean, the worst tenth, each community, and the events."""
     if not series(records.run.rounds, "accuracy", "mean")[0]:
         return None
-    clients = []
-    if records.scores:
-        clients = _bands(records) if records.aggregated else _clients(records)
+    clients = over_clients(records, records.scores)
     marks, kinds = strip(records.run.rounds, axis="y2")
     foot = min(0.07 * len(kinds) + 0.05, 0.4) if kinds else 0.0
     whole = figure(
-        [*clients, *_communities(records), *_overall(records), *marks],
+        [*clients, *_overall(records), *marks],
         height=440 + 20 * len(kinds),
-        xaxis=_rounds(records, anchor="y2" if kinds else "y"),
+        xaxis=rounds_axis(records, anchor="y2" if kinds else "y"),
         yaxis=share("accuracy", domain=[foot + 0.03 * bool(kinds), 1]),
         shapes=lines(records.run.rounds),
     )
@@ -76,21 +74,37 @@ def accuracy(records: RunRecords) -> Figure | None:
     return whole
 
 
-def _rounds(records: RunRecords, **more: Any) -> dict[str, Any]:
+def rounded(value: float) -> float:
+    """Return a score with the digits that a figure can show; scores have no usual size."""
+    return float(f"{value:.5g}")
+
+
+def rounds_axis(records: RunRecords, **more: Any) -> dict[str, Any]:
     """Return the axis of rounds, the same in all figures."""
     last = len(records.run.rounds)
     few = {"dtick": 1} if last <= FEW_ROUNDS else {}
     return axis("round", range=[1 - 0.02 * last, 1.02 * last + 0.2]) | few | more
 
 
-def _clients(records: RunRecords) -> list[Trace]:
+def over_clients(records: RunRecords, scores: dict[int, Scores], **more: Any) -> list[Trace]:
+    """Return the lines of scores by round: of every client, or their spread, and of communities.
+
+    `more` is a part of each trace.
+    """
+    if not scores:
+        return []
+    clients = _bands(scores) if records.aggregated else _clients(scores)
+    return [trace | more for trace in (*clients, *_communities(records, scores))]
+
+
+def _clients(scores: dict[int, Scores]) -> list[Trace]:
     """Return one line with gaps between clients, since one trace per client is slow to draw.
 
     A client with one measurement is a dot.
     """
     paths: list[list[tuple[int | None, float | None]]] = []
-    for client in sorted({c for scores in records.scores.values() for c in scores}):
-        paths.append([(r, round(s[client], 4)) for r, s in records.scores.items() if client in s])
+    for client in sorted({client for each in scores.values() for client in each}):
+        paths.append([(r, rounded(s[client])) for r, s in scores.items() if client in s])
     joined = [point for path in paths if len(path) > 1 for point in (*path, (None, None))]
     alone = [path[0] for path in paths if len(path) == 1]
     traces: list[Trace] = []
@@ -104,11 +118,11 @@ def _clients(records: RunRecords) -> list[Trace]:
     return traces
 
 
-def _bands(records: RunRecords) -> list[Trace]:
+def _bands(scores: dict[int, Scores]) -> list[Trace]:
     """Return the spread over the clients as filled bands, for many clients."""
-    rounds = list(records.scores)
-    values = [np.percentile(list(s.values()), (0, 10, 90, 100)) for s in records.scores.values()]
-    low, tenth, ninetieth, high = np.round(np.array(values).T, 4).tolist()
+    rounds = list(scores)
+    values = [np.percentile(list(s.values()), (0, 10, 90, 100)) for s in scores.values()]
+    low, tenth, ninetieth, high = ([*map(rounded, each)] for each in zip(*values, strict=True))
     hidden = {"hoverinfo": "skip", "line": {"width": 0}}
     filled = hidden | {"fill": "tonexty", "fillcolor": f"{MUTED}33"}
     return [
@@ -119,8 +133,8 @@ def _bands(records: RunRecords) -> list[Trace]:
     ]
 
 
-def _communities(records: RunRecords) -> list[Trace]:
-    """Return the mean accuracy over the rounds of the members of each final community."""
+def _communities(records: RunRecords, scores: dict[int, Scores]) -> list[Trace]:
+    """Return the mean score over the rounds of the members of each final community."""
     sizes = Counter(records.final.values())
     if len(sizes) < 2:
         return []
@@ -128,7 +142,7 @@ def _communities(records: RunRecords) -> list[Trace]:
     traces = []
     for rank in [*sorted(largest[:MOST_COMMUNITIES]), *({REMOVED} & sizes.keys())]:
         inside = [client for client, found in records.final.items() if found == rank]
-        x, y = _means(records.scores, inside)
+        x, y = _means(scores, inside)
         name = "removed" if rank == REMOVED else f"community {name_of(rank)}"
         traces.append(line(x, y, name, colour(rank), dash="dot" if rank == REMOVED else dash(rank)))
     return traces
@@ -138,7 +152,7 @@ def _means(scores: dict[int, Scores], clients: Iterable[int]) -> tuple[list[int]
     inside = set(clients)
     found = {number: [v for c, v in each.items() if c in inside] for number, each in scores.items()}
     known = {number: values for number, values in found.items() if values}
-    return list(known), [round(float(np.mean(values)), 4) for values in known.values()]
+    return list(known), [rounded(float(np.mean(values))) for values in known.values()]
 
 
 def _overall(records: RunRecords) -> list[Trace]:
@@ -175,7 +189,7 @@ def quality(records: RunRecords) -> Figure | None:
     return figure(
         [*upper, number, *marks],
         height=430 if upper else 240,
-        xaxis=_rounds(records, anchor="y2"),
+        xaxis=rounds_axis(records, anchor="y2"),
         yaxis=axis(
             "score",
             domain=[min(foot + 0.07, 1), 1],
@@ -207,7 +221,7 @@ def notes(records: RunRecords) -> Figure | None:
             for i, (part, (x, y)) in enumerate(parts.items())
         ]  # fmt: skip
     anchor = f"y{panels}" if panels > 1 else "y"
-    across = _rounds(records, anchor=anchor)
+    across = rounds_axis(records, anchor=anchor)
     return figure(
         traces, height=90 + 150 * panels, xaxis=across, shapes=lines(records.run.rounds), **layout
     )
@@ -244,6 +258,6 @@ def attack(records: RunRecords) -> Figure | None:
     traces = [line(x, y, name, shade, dash=how) for name, shade, how, (x, y) in found if x]
     if not traces:
         return None
-    across = _rounds(records)
+    across = rounds_axis(records)
     upright = share("share")
     return figure(traces, height=320, xaxis=across, yaxis=upright, shapes=lines(records.run.rounds))

@@ -17,7 +17,7 @@ from fl_app.records.output_folder import require
 from fl_app.records.plain import dumps
 from fl_app.records.rounding import share
 from fl_app.report.network import NEIGHBOURS
-from fl_app.report.page import answers, curves, gains, seconds
+from fl_app.report.page import answers, curves, gains, metrics, seconds
 from fl_app.report.page.clients import client_table, community_rows
 from fl_app.report.page.flow import alluvial
 from fl_app.report.page.frames import frames
@@ -27,6 +27,7 @@ from fl_app.report.page.run_records import FULL_SCALE, RunRecords, read_records
 TEMPLATE = "report.html"
 FIGURES = {
     "accuracy": curves.accuracy,
+    "metrics": metrics.metrics,
     "attack": curves.attack,
     "alluvial": alluvial,
     "quality": curves.quality,
