@@ -84,16 +84,30 @@ def check_fits(config: Config, folder: Path) -> None:
         _check_split(config, folder, population)
         check_models(checkpoint.shapes(folder / CHECKPOINTS), initial_model(config)[0].size)
         if checkpoint.exists(folder / CHECKPOINTS):
-            check_saved(strategy(config).state, checkpoint.state(folder / CHECKPOINTS))
+            _check_state(config, folder)
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError([str(error)]) from error
 
 
+def _check_state(config: Config, folder: Path) -> None:
+    """Raise ValueError if the method cannot continue the state in the checkpoint."""
+    try:
+        check_saved(strategy(config).state, checkpoint.state(folder / CHECKPOINTS))
+    except ValueError as error:
+        former = _former(folder, "strategy").get("_target_")
+        if former in (None, config.strategy.path):
+            raise
+        raise ValueError(
+            f"strategy must be that of the run, {former}, whose state {config.strategy.path} "
+            "cannot continue; resume without strategy=, or start a new run"
+        ) from error
+
+
 def clients_to_keep(folder: Path) -> int | None:
     """Return the clients of a run that split one data set, None if each has data of its own."""
-    former = _former_population(folder)
+    former = _former(folder, "population")
     alone = {f"{each.__module__}.{each.__name__}" for each in (by_column, own)}
     clients = former.get("clients")
     return clients if isinstance(clients, int) and former.get("_target_") not in alone else None
@@ -101,7 +115,7 @@ def clients_to_keep(folder: Path) -> int | None:
 
 def _check_split(config: Config, folder: Path, after: Population) -> None:
     """Raise ConfigError if another number of clients changes what those of the run train on."""
-    former = _former_population(folder).get("clients")
+    former = _former(folder, "population").get("clients")
     if not isinstance(former, int) or former == after.clients:
         return
     options = {**config.population.options, "clients": former}
@@ -133,9 +147,9 @@ def _changed(had: np.ndarray, gets: np.ndarray, client: int, kind: str) -> str |
     return f"client {client} keeps {kept} of its {len(had)} {kind} samples"
 
 
-def _former_population(folder: Path) -> Mapping[str, Any]:
-    """Return the settings of the population of a run; empty if its configuration is damaged."""
+def _former(folder: Path, group: str) -> Mapping[str, Any]:
+    """Return the settings of a group of a run; empty if its configuration is damaged."""
     with contextlib.suppress(ValueError):
-        found = read_config(folder).get("population")
+        found = read_config(folder).get(group)
         return found if isinstance(found, Mapping) else {}
     return {}

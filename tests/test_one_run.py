@@ -243,6 +243,15 @@ def test_settings_that_do_not_fit_the_checkpoint_are_not_kept(ends: None, tmp_pa
     assert (tmp_path / "overrides.yaml").read_text() == before
 
 
+def test_a_method_that_cannot_continue_the_state_is_named(ends: None, tmp_path: Path) -> None:
+    _stop_after_a_round(tmp_path)
+    former = {"strategy": {"_target_": "fl_app.strategies.fedavg.FedAvg"}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(former))
+    told = r"strategy must be that of the run, fl_app\.strategies\.fedavg\.FedAvg, whose state fl"
+    with pytest.raises(ConfigError, match=told):
+        one_run.resume(tmp_path, ["strategy=ifca"])
+
+
 def _lose_a_field(file: Path) -> None:
     found = checkpoint.read(file.parent)
     del found.state["communities"]["members"]
