@@ -141,7 +141,7 @@ def _clipping(module: nn.Module, bound: float, expected: int) -> Iterator[Clippe
     """
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(module(images), labels, reduction="sum")
+        return functional.cross_entropy(scores(module, images), labels, reduction="sum")
 
     def each(images: Tensor, labels: Tensor) -> tuple[Tensor, SampleGradients]:
         for parameter in trainable(module):

@@ -78,6 +78,13 @@ def test_layers_that_the_backward_pass_calls_again_are_trained() -> None:
     assert (sent != start).all()
 
 
+def test_a_batch_of_one_sample_is_trained_by_a_network_that_squeezes() -> None:
+    alone = "client.batch_size=1", "client.learning_rate=1", "privacy.epsilon=inf"
+    config = _config("squeezed", "privacy=sample_dp", *alone)  # most batches have 0, 1 or 2 samples
+    _, start, sent = _fit(config)
+    assert (sent != start).any()
+
+
 @pytest.mark.parametrize("network", ["attention", "recurrent", "Gated", "Cells"])
 def test_layers_that_torch_computes_as_a_whole_are_trained(network: str) -> None:
     _, start, sent = _fit(_config(network, "privacy=sample_dp"))

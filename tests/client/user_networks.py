@@ -244,6 +244,11 @@ class Squeezed(nn.Sequential):
         return answers.squeeze()
 
 
+def squeezed(shape: Shape, classes: int) -> nn.Module:
+    """Return a network whose answer for a single sample has no axis of samples."""
+    return Squeezed(*_dense(prod(shape), classes))
+
+
 def frozen_norm(shape: Shape, classes: int) -> nn.Module:
     """Return a network with batch normalisation whose parameters are frozen."""
     return _dense(shape[1] * shape[2], classes, _frozen(nn.BatchNorm1d(HIDDEN)), nn.ReLU())
