@@ -13,7 +13,7 @@ from torch.autograd.graph import GradientEdge
 
 from fl_app.client import derived_weights
 from fl_app.client.derived_weights import Gradients
-from fl_app.client.weight_products import Unstored, held, outer, weighted_outer
+from fl_app.client.weight_products import Unstored, held, outer, squared_norms, weighted_outer
 
 SAFE = 0.1
 """Share of the squares that are added for a norm, from which it is more than their rounding."""
@@ -96,8 +96,10 @@ class Elementwise(Mapped):
 
     def squares_of_step(self, gradient: Tensor) -> Tensor:
         """Return the squared norms (n,)."""
-        rows = gradient[0].square() @ self.factors.square()
-        return (rows * self.given[0].square()).sum(1)
+        every = gradient[0], self.factors, self.given[0]
+        least = torch.finfo(gradient.dtype).tiny  # see `squared_norms`
+        step, factors, given = (each.square() + least for each in every)
+        return (step @ factors * given).sum(1)
 
     def weighted(
         self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
@@ -138,9 +140,9 @@ class RowTerms(Unstored):
 
     def apart(self) -> Tensor:
         """Return the sum of the squared norms (n,) of the terms."""
-        norms = [torch.linalg.vector_norm(each, dim=1).square() for each in self.rows]
-        pairs = zip(self.scales, norms, strict=True)
-        return torch.stack([scales.square() @ each for scales, each in pairs]).sum(0)
+        least = torch.finfo(self.rows[0].dtype).tiny  # see `squared_norms`
+        pairs = zip(self.scales, map(squared_norms, self.rows), strict=True)
+        return torch.stack([(scales.square() + least) @ each for scales, each in pairs]).sum(0)
 
     def weighted(
         self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
@@ -176,7 +178,7 @@ class Shifted(Mapped):
     def squares_of_step(self, gradient: Tensor) -> Tensor:
         """Return the squared norms (n,): of samples whose parts cancel out, of their sums."""
         step, given, terms = gradient[0], self.given[0], self.terms
-        apart = step.square().sum(1) * given.square().sum(1) + terms.apart()
+        apart = squared_norms(step) * squared_norms(given) + terms.apart()
         found = apart
         every = [*zip(terms.scales, terms.rows, strict=True)]
         for scales, rows in every:

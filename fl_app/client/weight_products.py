@@ -114,8 +114,7 @@ class Product(Unstored):
         cancel out, and a norm that is too small is no bound. A single step has none.
         """
         if len(gradient) == 1:
-            of_outputs = gradient[0].square().sum(1)
-            return of_outputs * (self.given[0].square().sum(1) + len(self.biases))
+            return squared_norms(gradient[0]) * (squared_norms(self.given[0]) + len(self.biases))
         norms = gradient.new_empty(gradient.shape[1])
         for rows, each in held(gradient, self.given):
             torch.linalg.vector_norm(each, dim=(1, 2), out=norms[rows])
@@ -141,6 +140,14 @@ class Product(Unstored):
         both = zip(self.weights, parts, strict=bool(self.weights))
         found = {each.parameter: each.whole(stacked) for each, stacked in both}
         return found | {each.parameter: each.whole(of_biases) for each in self.biases}
+
+
+def squared_norms(rows: Tensor) -> Tensor:
+    """Return the squared norms (...) of rows (..., i), plus what squares lose that underflow.
+
+    A norm whose other factor is large would be too small without that.
+    """
+    return rows.square().sum(-1) + rows.shape[-1] * torch.finfo(rows.dtype).tiny
 
 
 def outer(gradient: Tensor, given: Tensor) -> Tensor:

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from opacus.layers import DPLSTM
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -182,6 +185,40 @@ def _case(name: str) -> tuple[nn.Module, Tensor, Tensor]:
 @pytest.mark.parametrize("name", list(BUILD))
 def test_it_is_the_sum_of_the_samples_gradients_each_clipped(name: str) -> None:
     assert_clipped(*_case(name))
+
+
+class Computed(nn.Module):
+    """A dense layer that computes its weight from a parameter."""
+
+    def __init__(self, weight: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.v, self.weight = nn.Parameter(torch.randn(WIDTH, 16)), weight
+
+    def forward(self, values: Tensor) -> Tensor:
+        return functional.linear(values, self.weight(self.v))
+
+
+WIDTH, BOUND = 1000, 1e-5
+DENSE: dict[str, Callable[[], nn.Module]] = {
+    "itself": lambda: nn.Linear(16, WIDTH),
+    "positive": lambda: Computed(functional.softplus),
+    "normalised": lambda: Computed(lambda v: functional.normalize(v, dim=1)),
+}
+
+
+@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("name", list(DENSE))
+@given(slope=st.floats(-24, -21), size=st.floats(17, 18.5))
+def test_a_gradient_is_clipped_where_the_square_of_a_factor_underflows(
+    name: str, slope: float, size: float
+) -> None:
+    torch.manual_seed(0)
+    module = DENSE[name]()
+    with calls_of(Watched(nn.Sequential(module))) as calls:
+        outputs = module(10**size * torch.rand(1, 16))
+    clipped = gradients_of(calls, (outputs * 10**slope).sum()).clipped(BOUND)
+    norm = torch.stack([each.double().norm() for each in clipped.values()]).norm()
+    assert norm <= BOUND * (1 + 1e-4)
 
 
 @pytest.mark.parametrize("name", ["everything", "own", "tied"])
