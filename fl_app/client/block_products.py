@@ -134,7 +134,7 @@ class Blocks(Unstored):
     parameter: nn.Parameter
     order: tuple[int, ...]
     given: Tensor
-    output: Tensor | GradientEdge
+    output: GradientEdge
     version: int
 
     def trained(self) -> list[nn.Parameter]:

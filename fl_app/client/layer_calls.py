@@ -15,6 +15,7 @@ from opacus import GradSampleModule
 from opacus.layers import DPGRU, DPLSTM, DPRNN
 from opacus.utils.tensor_utils import sum_over_all_but_batch_and_last_n
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -43,12 +44,15 @@ HARMLESS = {
 
 @dataclass(frozen=True)
 class Call:
-    """One call of one of LAYERS: its input and output, with the samples in dimension `axis`."""
+    """One call of one of LAYERS: its input and output, with the samples in dimension `axis`.
+
+    What changes the output in place later has another gradient, but not this edge.
+    """
 
     layer: nn.Module
     kind: type[nn.Module]
     given: Tensor
-    output: Tensor
+    output: GradientEdge
     axis: int = 0
 
     @property
@@ -146,8 +150,10 @@ def calls_of(watched: Watched) -> Iterator[list[Call | Product | Lookup | OwnCal
     def note(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
         if torch._C._are_functorch_transforms_active():  # in a layer of one's own
             return
-        axis = int(layer in watched.steps_first)
-        call = Call(layer, watched.hooked[layer], given[0].detach(), output, axis)
+        if not output.requires_grad:  # in a block of `torch.no_grad`
+            return
+        axis, edge = int(layer in watched.steps_first), get_gradient_edge(output)
+        call = Call(layer, watched.hooked[layer], given[0].detach(), edge, axis)
         calls.append(_lookup(call) or call)
 
     hooks = [layer.register_forward_hook(note) for layer in watched.hooked]

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import _C, Tensor, nn
 from torch._functorch.vmap import vmap_increment_nesting
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import functional_call, grad, vmap
 
 from fl_app.client.vmap_products import Products, nested
@@ -50,7 +51,9 @@ class OwnLayer:
         self.apart = bool(parts)
         if not parts:
             output = _called(self.layer, *inputs, **named)
-        calls.append(OwnCall(self, inputs[0].detach(), output, parts))
+        if output.requires_grad:  # not in a block of `torch.no_grad`
+            edge = get_gradient_edge(output)
+            calls.append(OwnCall(self, inputs[0].detach(), edge, parts))
         return output
 
     def _run_apart(self, given: Tensor, parts: Parts) -> Tensor:
@@ -71,14 +74,14 @@ class OwnLayer:
 
 @dataclass(frozen=True)
 class OwnCall:
-    """One call of a layer: its input and its output, and the parts of which gradients are those.
+    """One call of a layer: its input, its output as it left it, and the parts with its gradients.
 
     There are no parts if it did not run apart.
     """
 
     own: OwnLayer
     given: Tensor
-    output: Tensor
+    output: GradientEdge
     parts: Parts
 
     def trained(self) -> list[nn.Parameter]:

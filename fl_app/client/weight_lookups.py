@@ -20,7 +20,7 @@ class Lookup(Unstored):
 
     parameter: nn.Parameter
     index: Tensor
-    output: Tensor | GradientEdge
+    output: GradientEdge
     ignored: int | None = None
 
     def trained(self) -> list[nn.Parameter]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
 from fl_app.client.dense_products import large_product
@@ -198,13 +198,16 @@ def record(
         inputs = [output.new_empty(*output.shape[:2], 0)]
     if inputs:
         given = torch.cat(inputs, 2) if len(inputs) > 1 else inputs[0]
-        products.append(Product(tuple(rows for rows, _ in trained), added, given, output))
+        # what changes the output in place later changes its gradient, but not that of this edge
+        edge = get_gradient_edge(output) if output.requires_grad else output
+        products.append(Product(tuple(rows for rows, _ in trained), added, given, edge))
 
 
 def multiply(
     products: list[Product], weight: WeightRows, bias: WeightRows | None, given: Tensor
 ) -> Tensor:
-    """Return the outputs for inputs (t, n, i), and add a trained product to `products`."""
+    """Return the outputs for inputs (t, n, i), and add a product with a gradient to `products`."""
     output = functional.linear(given, weight.value, bias.value if bias else None)
-    record(products, output, [(weight, given)], [bias])
+    if output.requires_grad:
+        record(products, output, [(weight, given)], [bias])
     return output
