@@ -124,7 +124,10 @@ def trained_layers(module: nn.Module) -> list[nn.Module]:
 
 def traced_layers(module: nn.Module) -> list[nn.Module]:
     """Return the layers that torch computes as a whole, but whose inner products are seen here."""
-    return list(Watched(module).traced) if is_separable(module) else []
+    if not is_separable(module):
+        return []
+    watched = Watched(module)
+    return [*watched.traced, *(each for own in watched.own.values() for each in own.inner)]
 
 
 class Watched:
@@ -139,7 +142,9 @@ class Watched:
         self.hooked = {layer: each for layer, each in kinds.items() if each in LAYERS}
         self.large = [layer for layer in self.hooked if is_large(layer)]
         own = [layer for layer in kinds if layer not in self.hooked]
-        self.own = {layer: OwnLayer(layer, int(layer in self.steps_first)) for layer in own}
+        self.own = {
+            layer: OwnLayer(layer, int(layer in self.steps_first), _inside(layer)) for layer in own
+        }
 
 
 @contextmanager
@@ -194,6 +199,12 @@ def _traced(layer: nn.Module) -> Callable[..., Any] | None:
     if composes(layer):
         return compose
     return attend if attends(layer) else None
+
+
+def _inside(layer: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
+    """Return the functions for attention and recurrent layers inside a layer of another class."""
+    found = {each: _traced(each) for each in layer.modules()}
+    return {each: made for each, made in found.items() if made is not None and made is not compose}
 
 
 def _steps_first(module: nn.Module) -> set[nn.Module]:

@@ -7,7 +7,7 @@ parameter: if it has a gradient of its own nevertheless, the layer is differenti
 `torch.func`, sample by sample.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from torch._functorch.vmap import vmap_increment_nesting
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import functional_call, grad, vmap
 
+from fl_app.client.inner_layers import Function, at_once
 from fl_app.client.vmap_products import Products, nested
 from fl_app.client.weight_products import Copies, Unstored
 
@@ -30,11 +31,12 @@ Parts = list[Copies | Unstored]
 class OwnLayer:
     """A layer of any class with samples in dimension `axis` of its input and its output.
 
-    Without `apart` it is differentiated sample by sample.
+    The functions of `inner` compute layers inside it. Without `apart` it is differentiated sample
+    by sample.
     """
 
-    def __init__(self, layer: nn.Module, axis: int) -> None:
-        self.layer, self.axis, self.apart = layer, axis, True
+    def __init__(self, layer: nn.Module, axis: int, inner: Mapping[nn.Module, Function]) -> None:
+        self.layer, self.axis, self.apart, self.inner = layer, axis, True, inner
         self.trained = {name: p for name, p in layer.named_parameters() if p.requires_grad}
 
     def run(self, calls: list[Any], *inputs: Any, **named: Any) -> Any:
@@ -58,10 +60,11 @@ class OwnLayer:
 
     def _run_apart(self, given: Tensor, parts: Parts) -> Tensor:
         size, axis, products = given.shape[self.axis], self.axis, Parts()
-        with vmap_increment_nesting(size, "error") as level, _without_loops():
+        with vmap_increment_nesting(size, "different") as level, _without_loops():
             one = nested._add_batch_dim(given.unsqueeze(axis + 1), axis, level)
             trained = self.trained.values()
-            with Products(products, trained, level=level, size=size, small=SMALL) as recorder:
+            recorder = Products(products, trained, level=level, size=size, small=SMALL)
+            with recorder, at_once(recorder, self.inner):
                 found = _called(self.layer, one)
             if found.shape[axis] != 1:
                 raise ValueError(f"an output for one sample has shape {tuple(found.shape)}")

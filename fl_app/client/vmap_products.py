@@ -115,7 +115,7 @@ class Products(TorchFunctionMode):
         if axes is None:
             return None
         if axes.is_matrix:
-            rows = self._apart(held.permute(0, *(1 + at for at in axes.of_rows)))
+            rows = self.apart(held.permute(0, *(1 + at for at in axes.of_rows)))
             found = self._product(rows, weight if axes.weight[0] == axes.new else weight.mT)
             return found if found is None else found.permute(*axes.of_product)
         parameter = self._weight(weight)
@@ -124,7 +124,7 @@ class Products(TorchFunctionMode):
         with temporarily_pop_interpreter_stack():
             found, product = einsum(held, parameter, axes)
         self.products += [] if product is None else [product]
-        return self._apart(found)
+        return self.apart(found)
 
     def attend(self, query: Any, key: Any, value: Any, attn_mask: Tensor | None = None,
                dropout_p: float = 0.0, **options: Any) -> Tensor | None:  # fmt: skip
@@ -137,7 +137,7 @@ class Products(TorchFunctionMode):
         with temporarily_pop_interpreter_stack():
             found = functional.scaled_dot_product_attention(q, k, v, **options)
             found = found.view(*given[0].shape[:-3], *found.shape[1:])
-        return self._apart(found)
+        return self.apart(found)
 
     def embedding(
         self, input: Any, weight: Any, padding_idx: int | None = None,
@@ -204,7 +204,7 @@ class Products(TorchFunctionMode):
         if weight not in self.copies:
             with temporarily_pop_interpreter_stack():
                 each = weight.detach().expand(self.size, *weight.shape).requires_grad_()
-            self.copies[weight] = Copies(weight, each), self._apart(each)
+            self.copies[weight] = Copies(weight, each), self.apart(each)
         return self.copies[weight][1]
 
     def _samples(self, tensor: Any) -> Tensor | None:
@@ -215,7 +215,16 @@ class Products(TorchFunctionMode):
         found: Tensor = nested.get_unwrapped(tensor).movedim(nested.maybe_get_bdim(tensor), 0)
         return found
 
-    def _apart(self, stacked: Tensor) -> Tensor:
+    def are_samples(self, tensor: Tensor) -> bool:
+        """Whether a tensor is what each sample has."""
+        return self._samples(tensor) is not None
+
+    def of_all(self, tensor: Tensor) -> Tensor:
+        """Return what all samples have (n, ...) of a tensor that each has, or that is the same."""
+        held = self._samples(self._with_copies(tensor))
+        return tensor.expand(self.size, *tensor.shape) if held is None else held
+
+    def apart(self, stacked: Tensor) -> Tensor:
         """Return what each sample has of a tensor (n, ...)."""
         found: Tensor = nested._add_batch_dim(stacked, 0, self.level)
         return found
@@ -228,7 +237,7 @@ class Products(TorchFunctionMode):
         with temporarily_pop_interpreter_stack():
             found = self._recorded(given.reshape(-1, given.shape[-1]), weight, len(given))
             found = found.view(*given.shape[:-1], found.shape[1])
-        return self._apart(found)
+        return self.apart(found)
 
     def _rows(self, matrix: Any, index: Any, look: Callable[[Tensor, Tensor], Tensor],
               ignored: int | None = None) -> Tensor | None:  # fmt: skip
@@ -244,7 +253,7 @@ class Products(TorchFunctionMode):
             ignored = None if ignored is None else ignored % size
             lookup = Lookup(weight, places, get_gradient_edge(found), ignored)
             self.products.append(lookup)
-        return self._apart(found)
+        return self.apart(found)
 
     def _recorded(self, rows: Tensor, weight: nn.Parameter, samples: int) -> Tensor:
         """Return the product of the rows (n * t, i) of samples with a weight."""

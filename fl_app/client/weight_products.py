@@ -206,8 +206,14 @@ def record(
 def multiply(
     products: list[Product], weight: WeightRows, bias: WeightRows | None, given: Tensor
 ) -> Tensor:
-    """Return the outputs for inputs (t, n, i), and add a product with a gradient to `products`."""
-    output = functional.linear(given, weight.value, bias.value if bias else None)
-    if output.requires_grad:
+    """Return the outputs for inputs (t, n, i), and add a trained product to `products`.
+
+    The output has a gradient, but not the parameters.
+    """
+    trained = any(each.parameter.requires_grad for each in (weight, bias) if each)
+    inputs = given.detach().requires_grad_() if trained and not given.requires_grad else given
+    added = None if bias is None else bias.value.detach()
+    output = functional.linear(inputs, weight.value.detach(), added)
+    if output.requires_grad:  # not in a block of `torch.no_grad`
         record(products, output, [(weight, given)], [bias])
     return output

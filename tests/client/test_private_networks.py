@@ -85,7 +85,7 @@ def test_a_batch_of_one_sample_is_trained_by_a_network_that_squeezes() -> None:
     assert (sent != start).any()
 
 
-@pytest.mark.parametrize("network", ["attention", "recurrent", "Gated", "Cells"])
+@pytest.mark.parametrize("network", ["attention", "recurrent", "Gated", "Cells", "Vision"])
 def test_layers_that_torch_computes_as_a_whole_are_trained(network: str) -> None:
     _, start, sent = _fit(_config(network, "privacy=sample_dp"))
     assert (sent != start).all()

@@ -117,6 +117,24 @@ class Recurrent(nn.Module):
         return scores
 
 
+class Vision(nn.Module):
+    """Rows of an image in a transformer with dropout, a token of its own and learnt positions."""
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(shape[2], HIDDEN)
+        self.token = nn.Parameter(torch.randn(1, 1, HIDDEN))
+        self.places = nn.Parameter(torch.randn(1, 1 + shape[1], HIDDEN))
+        layer = nn.TransformerEncoderLayer(HIDDEN, 2, HIDDEN, batch_first=True)
+        self.steps, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(HIDDEN, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        rows = self.first(images.mean(1))
+        rows = torch.cat([self.token.expand(len(rows), -1, -1), rows], 1) + self.places
+        scores: Tensor = self.head(self.steps(rows)[:, 0])
+        return scores
+
+
 class Cells(nn.Module):
     """Rows of an image as steps of a cell."""
 
