@@ -73,22 +73,14 @@ def _check_passes(module: nn.Module, shape: tuple[int, ...], *, tokens: bool) ->
 def _check_layers(module: nn.Module) -> None:
     """Raise ValueError for trainable layers without gradients per sample."""
     known, traced = ModuleValidator.VALIDATORS, traced_layers(module)
-    layers = [
-        (f"{name or 'the network'} ({type(each).__name__})", each)
-        for name, each in module.named_modules()
-        if any(parameter.requires_grad for parameter in each.parameters(recurse=False))
-    ]
-    for name, layer in layers:
-        refused = type(layer) in known and layer not in traced
+    for name, layer in module.named_modules():
+        trained = any(each.requires_grad for each in layer.parameters(recurse=False))
+        refused = trained and type(layer) in known and layer not in traced
         if refused and known[type(layer)](layer):
             raise ValueError(
-                f"privacy=sample_dp needs layers with a gradient for each sample, got {name}, for "
-                "which Opacus has none; use its counterpart in opacus.layers, or network=small_cnn"
-            )
-        if any(True for _ in layer.buffers()):
-            raise ValueError(
-                "privacy=sample_dp needs trainable parameters apart from buffers, got both in "
-                f"{name}; move its parameters to a submodule without buffers"
+                "privacy=sample_dp needs layers with a gradient for each sample, got "
+                f"{name or 'the network'} ({type(layer).__name__}), for which Opacus has none; use "
+                "its counterpart in opacus.layers, or network=small_cnn"
             )
 
 
