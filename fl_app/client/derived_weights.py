@@ -77,6 +77,8 @@ def gradients(edge: GradientEdge, gradient: Tensor) -> Gradients:
 def of_samples(edge: GradientEdge, stacked: Tensor) -> Gradients:
     """Return the gradients of samples (n, ...) of the leaves from those of what was computed."""
     leaves = sources(edge)
+    if hasattr(edge.node, "variable"):
+        return {leaves[0]: stacked}
     try:
         found: Sequence[Tensor | None] = torch.autograd.grad(
             edge, leaves, stacked, is_grads_batched=True, retain_graph=True, allow_unused=True

@@ -104,13 +104,14 @@ def train_privately(
     total, count = torch.zeros((), dtype=torch.float64, device=job.labels.device), 0
     with _clipping(flat.module, bounded.clip, expected) as clipped:
         starts = [p.detach().clone() for p in parameters]
+        rooms = [torch.empty_like(p, requires_grad=False) for p in parameters]
         for step, batch in enumerate(_batches(len(job.labels), release, source)):
             if step % each_epoch == 0:
                 total, count = torch.zeros_like(total), 0
             chosen = batch.to(job.labels.device)
             loss, sums = clipped(job.images[chosen], job.labels[chosen])
-            for parameter in parameters:
-                noisy, found = noise(deviation, parameter.detach()), sums.get(parameter)
+            for parameter, room in zip(parameters, rooms, strict=True):
+                noisy, found = noise(deviation, room), sums.get(parameter)
                 parameter.grad = noisy if found is None else noisy.add_(found)
             if settings.proximal:
                 pull(parameters, starts, settings.proximal)
@@ -170,21 +171,21 @@ def _clipping(module: nn.Module, bound: float, expected: int) -> Iterator[Clippe
 
 
 def _normals(job: TrainingJob) -> Callable[[float, Tensor], Tensor]:
-    """Return a function from a deviation and a tensor to Gaussian noise of this tensor's shape."""
+    """Return a function that sets a tensor to Gaussian noise of a deviation, and returns it."""
     source = job.noise
     if source is None:
         raise ValueError("job.noise must be a source for DP-SGD, got None; use client_wiring")
     if isinstance(source, SystemNumbers):
 
-        def of_system(deviation: float, like: Tensor) -> Tensor:
-            drawn = source.standard_normal(tuple(like.shape), np.float32)
-            return torch.empty_like(like).copy_(torch.from_numpy(drawn)).mul_(deviation)
+        def of_system(deviation: float, noisy: Tensor) -> Tensor:
+            drawn = source.standard_normal(tuple(noisy.shape), np.float32)
+            return noisy.copy_(torch.from_numpy(drawn)).mul_(deviation)
 
         return of_system
     generator = torch.Generator(job.labels.device).manual_seed(source.initial_seed())
 
-    def keyed(deviation: float, like: Tensor) -> Tensor:
-        return torch.empty_like(like).normal_(std=deviation, generator=generator)
+    def keyed(deviation: float, noisy: Tensor) -> Tensor:
+        return noisy.normal_(std=deviation, generator=generator)
 
     return keyed
 
