@@ -5,8 +5,11 @@ from math import prod
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
-SIZE = 64
+from fl_app.client.networks import text_classifier
+
+SIZE, WORDS = 64, 10_000
 
 
 class Recurrent(nn.Module):
@@ -144,3 +147,24 @@ def words(shape: Sequence[int], classes: int) -> nn.Module:
 def low_rank(shape: Sequence[int], classes: int) -> nn.Module:
     """Return dense layers, the weight of the large one a product of two matrices."""
     return nn.Sequential(nn.Flatten(), LowRank(prod(shape), 2 * SIZE), nn.Linear(2 * SIZE, classes))
+
+
+def weight_norm(shape: Sequence[int], classes: int) -> nn.Module:
+    """Return dense layers, the weight of the large one with rows of learnt norms."""
+    large = parametrizations.weight_norm(nn.Linear(prod(shape), 2 * SIZE))
+    return nn.Sequential(nn.Flatten(), large, nn.ReLU(), nn.Linear(2 * SIZE, classes))
+
+
+class Tokens(nn.Module):
+    """One of WORDS words for each row of an image, by its pixels."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the words (s, rows), none of which is padding."""
+        levels = (images.mean(1).clamp(0, 1) * 255).long()
+        return 1 + (levels * torch.arange(1, 1 + levels.shape[2])).sum(2) % (WORDS - 1)
+
+
+def text(shape: Sequence[int], classes: int) -> nn.Module:
+    """Return the classifier of texts of fl-app, on the rows of an image as words."""
+    layers = text_classifier(shape[1:2], classes, vocabulary=WORDS, width=SIZE, hidden=SIZE)
+    return nn.Sequential(Tokens(), layers)
