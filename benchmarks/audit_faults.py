@@ -13,6 +13,7 @@ from fl_app.client import local_dp, private_losses, private_training, sketch_rel
 from fl_app.client.accountant import Release
 from fl_app.client.clipped_gradients import SampleGradients
 from fl_app.client.learner import TrainingJob
+from fl_app.client.weight_products import Sums
 
 Fault = Callable[[], AbstractContextManager[Any]]
 WEAK = 0.1
@@ -22,7 +23,7 @@ def weak_sample_noise() -> AbstractContextManager[Any]:
     """Let DP-SGD add a tenth of its noise."""
     sound = private_training._normals
 
-    def weak(job: TrainingJob) -> Callable[[float, Tensor], Tensor]:
+    def weak(job: TrainingJob) -> Callable[[float, Tensor], object]:
         noise = sound(job)
         return lambda deviation, like: noise(WEAK * deviation, like)
 
@@ -32,11 +33,11 @@ def weak_sample_noise() -> AbstractContextManager[Any]:
 def unclipped_samples() -> AbstractContextManager[Any]:
     """Let DP-SGD sum the gradients of samples as they are."""
 
-    def summed(self: SampleGradients, bound: float, *, count: int = 1) -> dict[Any, Tensor]:
+    def summed(self: SampleGradients, sums: Sums, bound: float, *, count: int = 1) -> None:
         every = torch.ones_like(self.squares)
-        return self.weighted(every / count, every.bool())
+        self.add_weighted(sums, every / count, every.bool())
 
-    return patch.object(SampleGradients, "clipped", summed)
+    return patch.object(SampleGradients, "add_clipped", summed)
 
 
 def all_in_each_batch() -> AbstractContextManager[Any]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fl_app.client.derived_rules import joined, of_parameters
 from fl_app.client.layer_calls import Call
 from fl_app.client.own_layer_gradients import OwnCall
-from fl_app.client.weight_products import Copies, Unstored
+from fl_app.client.weight_products import Copies, Sums, Unstored
 
 TINY = 1e-6
 """Added to norms, as by Opacus."""
@@ -52,26 +52,25 @@ class SampleGradients:
             found |= product.of_samples(gradient)
         return found
 
-    def weighted(self, weights: Tensor, rows: Tensor) -> dict[nn.Parameter, Tensor]:
-        """Return the sum over some `rows` (n,) of the gradients with weights (n,), by parameter."""
-        found, every = dict[nn.Parameter, Tensor](), bool(rows.all())
+    def add_weighted(self, sums: Sums, weights: Tensor, rows: Tensor) -> None:
+        """Add the sum over some `rows` (n,) of the gradients with weights (n,) to `sums`."""
+        every = bool(rows.all())
         for product, gradient in self.products:
-            found |= product.weighted(gradient, weights, None if every else rows)
+            product.add_weighted(sums, gradient, weights, None if every else rows)
         for parameter, stacked in self.parts.items():
             each, some = (weights, stacked) if every else (weights[rows], stacked[rows])
             summed = each @ some.reshape(len(some), -1)
-            found[parameter] = summed.view(stacked.shape[1:])
-        return found
+            sums[parameter].add_(summed.view(stacked.shape[1:]))
 
-    def clipped(self, bound: float, *, count: int = 1) -> dict[nn.Parameter, Tensor]:
-        """Return the sum of the gradients, each clipped to a norm of `bound`, over `count`.
+    def add_clipped(self, sums: Sums, bound: float, *, count: int = 1) -> None:
+        """Add the sum of the gradients, each clipped to a norm of `bound`, over `count` to `sums`.
 
         A sample without a finite gradient counts as one without a gradient: it would make the sum
         NaN, which no noise hides.
         """
         norms = self.squares.sqrt()
         factors = (bound / (norms + TINY)).clamp(max=1.0) / count
-        return self.weighted(factors, norms.isfinite())
+        self.add_weighted(sums, factors, norms.isfinite())
 
 
 def gradients_of(calls: Sequence[Call | Unstored | OwnCall], loss: Tensor) -> SampleGradients:

@@ -22,6 +22,7 @@ from fl_app.client.private_losses import mean_of_clipped
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.stragglers import most
 from fl_app.client.training import PlainSgd, Settings, pull, scores, trainable
+from fl_app.client.weight_products import Sums
 from fl_app.params import FlatModule
 from fl_app.system_numbers import SystemNumbers
 from fl_app.types import Vector
@@ -30,10 +31,9 @@ warnings.filterwarnings("ignore", "Full backward hook is firing")  # Opacus's ho
 SCORED = 500
 """Samples whose losses are computed at once."""
 
-Sums = Mapping[nn.Parameter, Tensor]
-Clipped = Callable[[Tensor, Tensor], tuple[Tensor, Sums]]
-"""Maps images and labels of a batch to its summed loss, and sums of clipped gradients over the
-expected number of samples."""
+AddClipped = Callable[[Sums, Tensor, Tensor], Tensor]
+"""Adds the sums of clipped gradients of a batch's images and labels, over the expected number of
+samples, to tensors, and returns the summed loss."""
 
 
 @dataclass(frozen=True)
@@ -96,23 +96,25 @@ def train_privately(
     flat.load(job.start)
     flat.module.train()
     parameters, release = trainable(flat.module), bounded.release
-    optimiser, noise = PlainSgd(parameters, settings), _normals(job)
+    optimiser, set_noise = PlainSgd(parameters, settings), _normals(job)
     expected = max(1, round(release.rate * len(job.labels)))
     deviation = release.noise_multiplier * bounded.clip / expected
     source = job.noise if isinstance(job.noise, SystemNumbers) else job.generator
     each_epoch = max(release.steps // max(most(settings.epochs), 1), 1)
     total, count = torch.zeros((), dtype=torch.float64, device=job.labels.device), 0
-    with _clipping(flat.module, bounded.clip, expected) as clipped:
+    with _clipping(flat.module, bounded.clip, expected) as add_clipped:
         starts = [p.detach().clone() for p in parameters]
-        rooms = [torch.empty_like(p, requires_grad=False) for p in parameters]
+        sums = {p: torch.empty_like(p, requires_grad=False) for p in parameters}
         for step, batch in enumerate(_batches(len(job.labels), release, source)):
             if step % each_epoch == 0:
                 total, count = torch.zeros_like(total), 0
+            optimiser.zero_grad()  # the sums are no place for what a backward pass adds
             chosen = batch.to(job.labels.device)
-            loss, sums = clipped(job.images[chosen], job.labels[chosen])
-            for parameter, room in zip(parameters, rooms, strict=True):
-                noisy, found = noise(deviation, room), sums.get(parameter)
-                parameter.grad = noisy if found is None else noisy.add_(found)
+            for noisy in sums.values():
+                set_noise(deviation, noisy)
+            loss = add_clipped(sums, job.images[chosen], job.labels[chosen])
+            for parameter, noisy in sums.items():
+                parameter.grad = noisy
             if settings.proximal:
                 pull(parameters, starts, settings.proximal)
             optimiser.step()
@@ -133,8 +135,8 @@ def _batches(
 
 
 @contextmanager
-def _clipping(module: nn.Module, bound: float, expected: int) -> Iterator[Clipped]:
-    """Yield a function from a batch to its summed loss and the sum of its clipped gradients.
+def _clipping(module: nn.Module, bound: float, expected: int) -> Iterator[AddClipped]:
+    """Yield a function that adds the sum of a batch's clipped gradients and returns its loss.
 
     The sum is over the expected number of samples, as its noise. A single backward pass finds the
     gradients, layer by layer; for a network that is not separable Opacus stores those of all
@@ -157,35 +159,36 @@ def _clipping(module: nn.Module, bound: float, expected: int) -> Iterator[Clippe
         calls.clear()
         return loss, gradients
 
-    def clipped(images: Tensor, labels: Tensor) -> tuple[Tensor, Sums]:
+    def add_clipped(sums: Sums, images: Tensor, labels: Tensor) -> Tensor:
         if not len(labels):
-            return torch.zeros((), device=labels.device), {}
+            return torch.zeros((), device=labels.device)
         loss, gradients = way(images, labels)
-        return loss.detach(), gradients.clipped(bound, count=expected)
+        gradients.add_clipped(sums, bound, count=expected)
+        return loss.detach()
 
     separable = is_separable(module)
     way = at_once if separable else each
     with calls_of(Watched(module)) if separable else hooked(module) as noted:
         calls: list[Any] = [] if noted is None else noted
-        yield clipped
+        yield add_clipped
 
 
-def _normals(job: TrainingJob) -> Callable[[float, Tensor], Tensor]:
-    """Return a function that sets a tensor to Gaussian noise of a deviation, and returns it."""
+def _normals(job: TrainingJob) -> Callable[[float, Tensor], object]:
+    """Return a function that sets a tensor to Gaussian noise of a deviation."""
     source = job.noise
     if source is None:
         raise ValueError("job.noise must be a source for DP-SGD, got None; use client_wiring")
     if isinstance(source, SystemNumbers):
 
-        def of_system(deviation: float, noisy: Tensor) -> Tensor:
+        def of_system(deviation: float, noisy: Tensor) -> None:
             drawn = source.standard_normal(tuple(noisy.shape), np.float32)
-            return noisy.copy_(torch.from_numpy(drawn)).mul_(deviation)
+            noisy.copy_(torch.from_numpy(drawn)).mul_(deviation)
 
         return of_system
     generator = torch.Generator(job.labels.device).manual_seed(source.initial_seed())
 
-    def keyed(deviation: float, noisy: Tensor) -> Tensor:
-        return noisy.normal_(std=deviation, generator=generator)
+    def keyed(deviation: float, noisy: Tensor) -> None:
+        noisy.normal_(std=deviation, generator=generator)
 
     return keyed
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from fl_app.client.weight_products import Unstored
+from fl_app.client.weight_products import Sums, Unstored
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,19 @@ class Lookup(Unstored):
         self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
     ) -> dict[nn.Parameter, Tensor]:
         """Return the sum of the gradients of (`chosen`) samples with weights (n,), by parameter."""
+        found = torch.zeros_like(self.parameter, requires_grad=False)
+        self.add_weighted({self.parameter: found}, gradient, weights, chosen)
+        return {self.parameter: found}
+
+    def add_weighted(
+        self, sums: Sums, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
+    ) -> None:
+        """Add that sum to tensors, of which other rows are left alone."""
         places, samples = self._places[0] % len(self.parameter), self._samples
         if chosen is not None:
             kept = chosen[samples]
             gradient, places, samples = gradient[kept], places[kept], samples[kept]
-        found = torch.zeros_like(self.parameter, requires_grad=False)
-        return {self.parameter: found.index_add_(0, places, gradient * weights[samples, None])}
+        sums[self.parameter].index_add_(0, places, gradient * weights[samples, None])
 
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """Products with weights inside a layer that has several or is a user's own, such as attention."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,8 +13,13 @@ from fl_app.client.dense_products import large_product
 
 LARGE = 1 << 16
 """Entries of a weight from which the sums of its gradients are computed as large products."""
+FEW = 16
+"""Rows below which they are not."""
 HELD = 1 << 18
 """Numbers of gradients of samples that are held at once, which fit into a cache."""
+
+Sums = Mapping[nn.Parameter, Tensor]
+"""What sums of gradients are added to, by parameter."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,13 @@ class Unstored(ABC):
         self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
     ) -> dict[nn.Parameter, Tensor]:
         """Return the sum of the gradients of (`chosen`) samples with weights (n,), by parameter."""
+
+    def add_weighted(
+        self, sums: Sums, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
+    ) -> None:
+        """Add that sum to tensors, by parameter."""
+        for parameter, found in self.weighted(gradient, weights, chosen).items():
+            sums[parameter].add_(found)
 
     def from_output(self, gradient: Tensor) -> Tensor:
         """Return the gradient that the others take from that of a recorded output."""
@@ -133,6 +145,19 @@ class Product(Unstored):
         found = self._apart(summed_outer(scaled, self.given)[None], of_biases[None])
         return {parameter: each[0] for parameter, each in found.items()}
 
+    def add_weighted(
+        self, sums: Sums, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
+    ) -> None:
+        """Add that sum to tensors, without memory for the sum itself if one product adds it."""
+        alone = self.weights[0].parameter if len(self.weights) == 1 and self.is_whole else None
+        if chosen is not None or alone is None or alone.dim() != 2 or not _added(gradient, alone):
+            super().add_weighted(sums, gradient, weights, chosen)
+            return
+        scaled = (gradient * weights[:, None]).flatten(0, 1)
+        sums[alone].addmm_(scaled.T, self.given.flatten(0, 1))
+        for each in self.biases:
+            sums[each.parameter].add_(scaled.sum(0))
+
     def _apart(self, of_weights: Tensor, of_biases: Tensor) -> dict[nn.Parameter, Tensor]:
         parts: Sequence[Tensor] = (of_weights,)
         if len(self.weights) != 1:
@@ -140,6 +165,11 @@ class Product(Unstored):
         both = zip(self.weights, parts, strict=bool(self.weights))
         found = {each.parameter: each.whole(stacked) for each, stacked in both}
         return found | {each.parameter: each.whole(of_biases) for each in self.biases}
+
+
+def _added(gradient: Tensor, weight: Tensor) -> bool:
+    """Whether a product that adds takes less time than a faster one and a sum."""
+    return weight.numel() < LARGE or gradient.shape[:2].numel() < FEW
 
 
 def squared_norms(rows: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sample_references import assert_alone, assert_clipped, loss_of
+from sample_references import assert_alone, assert_clipped, clipped_sums, loss_of
 
 from fl_app.client import convolution_gradients
 from fl_app.client.clipped_gradients import gradients_of
@@ -235,7 +235,7 @@ def test_a_gradient_is_clipped_where_the_square_of_a_factor_underflows(
     module = DENSE[name]()
     with calls_of(Watched(nn.Sequential(module))) as calls:
         outputs = module(10**size * torch.rand(1, 16))
-    clipped = gradients_of(calls, (outputs * 10**slope).sum()).clipped(BOUND)
+    clipped = clipped_sums(gradients_of(calls, (outputs * 10**slope).sum()), module, BOUND)
     norm = torch.stack([each.double().norm() for each in clipped.values()]).norm()
     assert norm <= BOUND * (1 + 1e-4)
 

@@ -275,6 +275,17 @@ def test_private_training_bounds_each_sample_and_is_repeatable() -> None:
     np.testing.assert_array_equal(_update(noisy), _update(noisy))
 
 
+def test_several_steps_sum_the_same_gradients_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["client.epochs=2", "client.batch_size=10", "client.learning_rate=0.5"]
+    config = _config(*options, "privacy=sample_dp", "privacy.epsilon=inf", "privacy.clip=0.01")
+    found = []
+    for at_once in (True, False):
+        monkeypatch.setattr(private_training, "is_separable", lambda module, told=at_once: told)
+        found.append(_update(config))
+    assert np.linalg.norm(found[0]) > 0
+    np.testing.assert_allclose(*found, atol=1e-6)
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_sample_that_overflows_shows_in_no_update(
     at_once: bool, monkeypatch: pytest.MonkeyPatch
