@@ -59,7 +59,7 @@ class SampleGradients:
             product.add_weighted(sums, gradient, weights, None if every else rows)
         for parameter, stacked in self.parts.items():
             each, some = (weights, stacked) if every else (weights[rows], stacked[rows])
-            summed = each @ some.reshape(len(some), -1)
+            summed = each @ some.reshape(len(some), parameter.numel())
             sums[parameter].add_(summed.view(stacked.shape[1:]))
 
     def add_clipped(self, sums: Sums, bound: float, *, count: int = 1) -> None:

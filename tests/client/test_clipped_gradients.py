@@ -245,6 +245,15 @@ def test_a_sample_that_overflows_changes_no_other(name: str) -> None:
     assert_alone(*_case(name))
 
 
+@pytest.mark.parametrize("name", [each for each in BUILD if each != "words"])  # no word is NaN
+def test_a_batch_of_samples_that_all_overflow_adds_nothing(name: str) -> None:
+    module, images, labels = _case(name)
+    with calls_of(Watched(module)) as calls:
+        loss = loss_of(module, images * torch.nan, labels)
+    sums = clipped_sums(gradients_of(calls, loss), module, 1.0)
+    assert all((each == 0).all() for each in sums.values())
+
+
 def test_a_layer_of_a_users_own_leaves_the_others_alone() -> None:
     module = Own()
     with calls_of(Watched(module)) as calls:
