@@ -126,7 +126,7 @@ class Flic(LookingAhead):
 
         Without any updates, nothing can be clustered yet.
         """
-        if not len(self.state.graph):
+        if not self.knows:
             return False
         if self.cluster_round != "auto":
             return server_round >= self.cluster_round

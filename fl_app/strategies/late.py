@@ -111,7 +111,7 @@ class Late(LookingAhead):
 
     def is_due(self, server_round: int) -> bool:
         """Whether `cluster_round` is reached."""
-        return server_round >= self.cluster_round and len(self.state.graph) > 0
+        return server_round >= self.cluster_round and self.knows
 
     def among(self, graph: ClientGraph) -> Labels:
         """Return the rows of the clients whose last vector is not too old."""

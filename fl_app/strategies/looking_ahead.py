@@ -54,6 +54,11 @@ class LookingAhead(TwoPhase):
         """The number of the test of the clients that is being made, from 1 on."""
         return 2 * self.state.look_aheads if self._ahead else 2 * self.state.searches + 1
 
+    @property
+    def knows(self) -> bool:
+        """Whether there is a client in a graph."""
+        return len(self.state.graph) > 0 or len(self.state.own) > 0
+
     def find(self) -> tuple[Labels, Labels]:
         """Find the communities of the graph."""
         graph, seen = self.state.graph, self.state.seen
@@ -82,7 +87,7 @@ class LookingAhead(TwoPhase):
         every = self.context.look_ahead_every
         if self.state.clustered_at is not None:
             self.state.seen = {}
-        elif every and server_round % every == 0 and len(self.state.graph):
+        elif every and server_round % every == 0 and self.knows:
             self.state.look_aheads += 1
             self._ahead = True
             self._looked = server_round, *self.look(own=True)

@@ -95,16 +95,13 @@ class TwoPhase(CommunityStrategy):
         """Return what `find` does, and whether it is of the method's own graph.
 
         With `own`, the communities of that graph are taken where they only split those of contrast,
-        which can be one.
+        which can be one, or none of cohorts below FEWEST.
         """
         ids, labels = self.find()
         if own and self.context.or_own:
             known, found = self.find_own()
-            mine, theirs = (
-                _members(known, found),
-                _members(ids, labels) or dict.fromkeys(known.tolist(), 0),
-            )
-            if splits(mine, theirs) and not splits(theirs, mine):
+            mine, theirs = _members(known, found), _members(ids, labels)
+            if not theirs or (splits(mine, theirs) and not splits(theirs, mine)):
                 return known, found, True
         return ids, labels, False
 

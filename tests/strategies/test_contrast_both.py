@@ -83,6 +83,19 @@ def test_where_contrast_finds_one_community_the_own_graph_is_asked(name: str) ->
     assert view.labels.tolist() == [0, 0, 1, 1]
 
 
+@pytest.mark.parametrize("name", ONCE_METHODS)
+def test_where_contrast_knows_nobody_the_own_graph_is_asked(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = _built(name, fallback=False)
+    state: Any = strategy.state
+    monkeypatch.setattr(state.own, "labels", lambda among=None: np.array([0, 1]))
+    play(strategy, roster(2), range(1, 4), client=_steps(PAIRS))
+    assert len(state.graph) == 0
+    assert parts(strategy) == {frozenset({0}), frozenset({1})}
+    assert state.clustered_at == 3
+
+
 @pytest.mark.parametrize("name", list(METHODS))
 def test_where_contrast_finds_several_they_are_the_communities(name: str) -> None:
     one, other = (_built(name, auto=auto, fallback=False) for auto in (False, True))
