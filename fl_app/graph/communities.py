@@ -2,8 +2,9 @@
 
 import ctypes
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -11,6 +12,7 @@ from scipy import sparse
 from fl_app.types import Backend, Labels, Matrix
 
 Linkage = Literal["average", "complete", "single"]
+Graph = TypeVar("Graph", Matrix, sparse.csr_matrix)
 COPY = 1e-6
 """Clients nearer than this share of the median distance are equal up to float32 rounding."""
 BLOCK = 64
@@ -161,6 +163,22 @@ def sparse_communities(
     """Return the communities (n,) of a sparse symmetric graph (n, n), numbered as by `louvain`."""
     options = {"shuffle_nodes": True, "random_state": seed % 2**32}
     return canonical(_optimised(graph, resolution, seed, backend, **options))
+
+
+def apart(graph: Graph, counted: np.ndarray, find: Callable[[Graph], Labels]) -> Labels:
+    """Return the communities (n,) that `find` returns of a graph (n, n), of some clients apart.
+
+    These are not `counted` (n,) and have no edge to one that is. Modularity compares each edge with
+    the sum of all, so that edges of liars among themselves would merge the communities of others.
+    """
+    others = counted.copy()
+    others[~counted] = np.asarray(graph[~counted][:, counted].sum(axis=1)).ravel() > 0
+    if others.all() or not others.any():
+        return find(graph)
+    labels = np.empty(len(counted), int)
+    labels[others] = find(graph[others][:, others])
+    labels[~others] = labels[others].max() + 1 + find(graph[~others][:, ~others])
+    return canonical(labels)
 
 
 def _optimised(

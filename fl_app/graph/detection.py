@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -14,13 +15,14 @@ from fl_app.graph.communities import (
     Linkage,
     affinity_propagation,
     agglomerative,
+    apart,
     density,
     louvain,
     sparse_communities,
 )
 from fl_app.graph.contrast import contrast, halves
 from fl_app.graph.descriptors import knee, usual
-from fl_app.graph.normalised import in_scale, nearness, normalised_similarity
+from fl_app.graph.normalised import nearness, normalised_similarity, sets_scale
 from fl_app.graph.significant import Partition, significant
 from fl_app.types import Labels, Matrix
 
@@ -31,8 +33,9 @@ class ByModularity:
 
     It uses the values of the measure, or, with an `exponent`, the normalised similarity of its
     distances. With `heed_odd`, clients out of scale whose last update was odd do not affect the
-    normalisation. With more than `sparse_above` clients, it uses the graph of their nearest
-    `neighbours` and scikit-network, since python-louvain takes seconds from a thousand clients on.
+    normalisation, nor the communities of the others: see `apart`. With more than `sparse_above`
+    clients, it uses the graph of their nearest `neighbours` and scikit-network, since
+    python-louvain takes seconds from a thousand clients on.
     """
 
     how: CommunityDetection
@@ -41,17 +44,16 @@ class ByModularity:
 
     def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
         """Return the communities (m,)."""
-        how = self.how
+        how, counted = self.how, self._counted(graph, among)
         if len(among) <= how.sparse_above:
-            similarity = self.similarity(graph, among)
-            return louvain(
-                similarity, backend=how.backend, resolution=how.resolution, seed=how.seed
-            )
-        weigh = None if self.exponent is None else self._weigh(graph, among, self.exponent)
+            find = partial(louvain, backend=how.backend, resolution=how.resolution, seed=how.seed)
+            return apart(self.similarity(graph, among), counted, find)
+        weigh = None if self.exponent is None else self._weigh(graph, among, self.exponent, counted)
         edges = graph.nearest(how.neighbours, among, weigh=weigh)
-        return sparse_communities(
-            edges, backend=how.quick, resolution=how.resolution, seed=how.seed
+        quick = partial(
+            sparse_communities, backend=how.quick, resolution=how.resolution, seed=how.seed
         )
+        return apart(edges, counted, quick)
 
     def similarity(self, graph: ClientGraph, among: Labels) -> Matrix:
         """Return the values of the measure, or their normalised similarity (m, m)."""
@@ -61,12 +63,17 @@ class ByModularity:
         odd = graph.vectors.odd(among) if self.heed_odd else None
         return normalised_similarity(values.astype(np.float64), exponent=self.exponent, odd=odd)
 
-    def _weigh(self, graph: ClientGraph, among: Labels, exponent: float) -> Weigh:
-        """Return the function from distances of these clients to normalised similarities."""
-        counted = np.ones(len(among), bool)
+    def _counted(self, graph: ClientGraph, among: Labels) -> np.ndarray:
+        """Return which of these clients (m,) affect the normalisation."""
         odd = graph.vectors.odd(among)
-        if self.heed_odd and odd.any():
-            counted = ~odd | in_scale(graph.values(among))
+        if self.exponent is None or not self.heed_odd or not odd.any():
+            return np.ones(len(among), bool)
+        return sets_scale(graph.values(among), odd)
+
+    def _weigh(
+        self, graph: ClientGraph, among: Labels, exponent: float, counted: np.ndarray
+    ) -> Weigh:
+        """Return the function from distances of these clients to normalised similarities."""
         low, high = graph.extremes(among, counted)
         return lambda distances: nearness(distances, low, high) ** exponent
 

@@ -22,16 +22,12 @@ def normalised_similarity(
     Raises ValueError for an exponent that is not positive. Bettinelli et al., IEEE Big Data 2024.
 
     In the paper, minimum and maximum are over all pairs. One client far from all others then
-    makes the similarity of all other pairs nearly 1, and their communities merge. Therefore a
-    client is not counted if its last update was `odd` (n,) and it is also out of scale (see
-    `in_scale`). A distant group of clients without odd updates affects the scale as in the paper.
-    Without odd clients, or with `odd` None, the result is that of the paper.
+    makes the similarity of all other pairs nearly 1, and their communities merge: see
+    `sets_scale`. Without odd clients, or with `odd` None, the result is that of the paper.
     """
     if exponent <= 0:
         raise ValueError(f"exponent must be positive, got {exponent}; use 3 as in the paper")
-    counted = np.ones(len(distance), bool)
-    if odd is not None and odd.any():
-        counted = ~odd | in_scale(distance)
+    counted = np.ones(len(distance), bool) if odd is None else sets_scale(distance, odd)
     pairs = np.outer(counted, counted) & ~np.eye(len(distance), dtype=bool)
     apart = distance[pairs]
     low, high = (apart.min(), apart.max()) if apart.size else (0.0, 0.0)
@@ -50,6 +46,15 @@ def nearness(distance: np.ndarray, low: float, high: float) -> np.ndarray:
     if spread > 0:
         near = 1.0 - (np.clip(distance, low, high) - low) / spread
     return near
+
+
+def sets_scale(distance: Matrix, odd: np.ndarray) -> np.ndarray:
+    """Return which clients (n,) are counted in the scale of distances (n, n).
+
+    A client is not if its last update was `odd` (n,) and it is also out of scale: see `in_scale`. A
+    distant group of clients without odd updates affects the scale as in the paper.
+    """
+    return ~odd | in_scale(distance) if odd.any() else ~odd
 
 
 def in_scale(distance: Matrix) -> np.ndarray:

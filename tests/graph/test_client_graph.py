@@ -8,6 +8,7 @@ import pytest
 
 from fl_app.config import load
 from fl_app.graph.client_graph import ClientGraph
+from fl_app.graph.communities import canonical
 from fl_app.graph.dcfl_distance import dcfl_distance, dcfl_divergence
 from fl_app.graph.detection import ByCut, ByExemplars, ByMerging, ByModularity
 from fl_app.graph.measures import (
@@ -199,6 +200,27 @@ def test_planted_groups_are_found_among_all_and_among_some(name: str) -> None:
     assert graph.labels().tolist() == [0, 1, 2] * 6
     some = graph.vectors.rows_of([0, 1, 3, 4, 6, 7, 9])
     assert graph.labels(some).tolist() == [0, 1, 0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("copies", [1, 2, 5])
+@pytest.mark.parametrize("name", ["modularity", "sparse"])
+def test_far_copies_of_a_model_do_not_change_the_communities_of_others(
+    name: str, copies: int
+) -> None:
+    for seed in range(8):
+        draw = np.random.default_rng(seed)
+        models = draw.normal(0, 1, (10, D)) + 0.4 * draw.normal(0, 1, (2, D)).repeat(5, axis=0)
+        without = ClientGraph(EuclideanDistance(LAYOUT), DETECTIONS[name])
+        graph = ClientGraph(EuclideanDistance(LAYOUT), DETECTIONS[name])
+        for client, model in enumerate(models.astype(np.float32)):
+            without.put(client, model, 1)
+            graph.put(client, model, 1)
+        for liar in range(10, 10 + copies):
+            graph.put(liar, np.full(D, 1e3, np.float32), 1, odd=True)
+        others, liars = np.split(graph.labels(), [10])
+        np.testing.assert_array_equal(canonical(others), without.labels())
+        assert len({*liars.tolist()}) == 1
+        assert not {*liars.tolist()} & {*others.tolist()}
 
 
 def test_a_cut_parts_two_groups() -> None:
