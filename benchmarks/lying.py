@@ -171,6 +171,19 @@ def _sends(change: Callable[[Vector], Vector]) -> Tell:
     return lambda asked: asked.send(change)
 
 
+class _FirstModel:
+    """Sends the model that the liars received in the first round again and again."""
+
+    def __init__(self) -> None:
+        self.model = np.empty(0, np.float32)
+
+    def __call__(self, asked: Asked) -> None:
+        """Remember the model of the first round, and send it."""
+        if asked.kind == TRAIN and asked.server_round == 1:
+            self.model = asked.start[: asked.trainable].copy()
+        asked.send(lambda start: self.model)
+
+
 SENT: dict[str, Tell] = {
     "samples nan, 1e308": _in_turn(
         lambda asked: asked.claim(float("nan")), lambda asked: asked.claim(1e308)
@@ -182,6 +195,8 @@ SENT: dict[str, Tell] = {
     "choice=inf": _says(TRAIN, "choice", float("inf")),
     "train_s text": _says(TRAIN, "train_s", "abc"),
     "loss 1e308": _loss,
+    "model x 0": _sends(np.zeros_like),
+    "first model": _FirstModel(),
     "model x 1e6": _sends(lambda start: start * np.float32(1e6)),
     "model x 1e9": _sends(lambda start: start * np.float32(1e9)),
     "w and -w": lambda asked: asked.send(lambda start: start * (1 - 2 * asked.place)),

@@ -4,19 +4,25 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
+from flwr.app import Array
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "strategies"))
+import early_lies
 import fuzz
 import honest_updates
 import long_replies
+import lying
 from methods import STRATEGIES, builder
 
 from fl_app.compatibility import problems
 from fl_app.composition import choices
 from fl_app.config import load
+from fl_app.params import from_bytes, to_bytes
 from fl_app.testing.toy import context, play, roster
 
 
@@ -58,6 +64,34 @@ def test_their_words_are_right(name: str) -> None:
         [*FUZZ_RUNS.SETTINGS, *fuzz.words(name.partition(" ")[0])],
     ):
         load(words, also=problems)  # with the strategy itself
+
+
+@pytest.mark.parametrize("name", early_lies.compared())
+def test_the_words_of_early_lies_are_right(name: str) -> None:
+    load(early_lies._words(name), also=problems)
+
+
+def test_the_largest_loss_of_early_lies_is_told_beside_the_mean() -> None:
+    method, *_ = early_lies.compared()
+    found = [
+        {"case": [method, lie, seed], "accuracy": 0.9}
+        for lie in early_lies.CASES
+        for seed in range(early_lies.SEEDS)
+    ]
+    found[-1] |= {"accuracy": 0.6}
+    last = early_lies.lines(found)[-1]
+    assert last == f"| {method} | 0.900 | 0.900 | +0.000, +0.000 | **+0.100, +0.300** |"
+
+
+def test_the_first_model_of_a_run_is_sent_again() -> None:
+    sent = []
+    for server_round in (1, 2, 1):
+        start = np.full(4, 10.0 + server_round, np.float32)
+        content: Any = {"fitres.parameters": {"0": Array("", (), "", to_bytes(start + 1))}}
+        asked = lying.Asked(lying.TRAIN, server_round, 0, start + len(sent), 3, content)
+        lying.SENT["first model"](asked)
+        sent.append(from_bytes(content["fitres.parameters"]["0"].data).tolist())
+    assert sent == [[11, 11, 11, 12], [11, 11, 11, 13], [13, 13, 13, 12]]
 
 
 @pytest.mark.parametrize("name", TOLD.METHODS)
