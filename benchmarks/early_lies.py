@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from long_replies import methods
-from lying import SENT, TRAIN, Asked, LyingApp, Tell, network_of, settings_of
+from lying import PULLS, TRAIN, Asked, LyingApp, Tell, network_of, settings_of
 from results import Found, by_case, write_page
 from runs import run
 from table import REPO, header, row
@@ -44,7 +44,7 @@ CLEAN, SILENT, MEDIAN = "no lie", "silent", " rule=median"
 CASES: dict[str, Tell] = {
     CLEAN: lambda asked: None,
     SILENT: _silent,
-    **{lie: SENT[lie] for lie in ("model x 0", "first model")},
+    **PULLS,
 }
 ABOUT = f"""# Two liars among twelve clients that have hardly learned
 

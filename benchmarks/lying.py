@@ -184,6 +184,8 @@ class _FirstModel:
         asked.send(lambda start: self.model)
 
 
+PULLS: dict[str, Tell] = {"model x 0": _sends(np.zeros_like), "first model": _FirstModel()}
+"""Models towards which clients that have hardly learned are drawn: see early_lies.py."""
 SENT: dict[str, Tell] = {
     "samples nan, 1e308": _in_turn(
         lambda asked: asked.claim(float("nan")), lambda asked: asked.claim(1e308)
@@ -195,8 +197,6 @@ SENT: dict[str, Tell] = {
     "choice=inf": _says(TRAIN, "choice", float("inf")),
     "train_s text": _says(TRAIN, "train_s", "abc"),
     "loss 1e308": _loss,
-    "model x 0": _sends(np.zeros_like),
-    "first model": _FirstModel(),
     "model x 1e6": _sends(lambda start: start * np.float32(1e6)),
     "model x 1e9": _sends(lambda start: start * np.float32(1e9)),
     "w and -w": lambda asked: asked.send(lambda start: start * (1 - 2 * asked.place)),

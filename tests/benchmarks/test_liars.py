@@ -89,7 +89,7 @@ def test_the_first_model_of_a_run_is_sent_again() -> None:
         start = np.full(4, 10.0 + server_round, np.float32)
         content: Any = {"fitres.parameters": {"0": Array("", (), "", to_bytes(start + 1))}}
         asked = lying.Asked(lying.TRAIN, server_round, 0, start + len(sent), 3, content)
-        lying.SENT["first model"](asked)
+        lying.PULLS["first model"](asked)
         sent.append(from_bytes(content["fitres.parameters"]["0"].data).tolist())
     assert sent == [[11, 11, 11, 12], [11, 11, 11, 13], [13, 13, 13, 12]]
 
