@@ -38,7 +38,7 @@ def split_by(found: Mapping[int, int], before: Mapping[int, int]) -> dict[int, i
 def regrouped(now: Communities, after: Mapping[int, int]) -> Communities:
     """Return communities (k, d) with the members `after`, which begin where these were.
 
-    Each has the mean of its clients' models, and without any clients that had one, that of all.
+    Each has the mean of its clients' models; if none of them had one, the mean over all clients.
     A client that is in none of them goes where its community went, unless this was split.
     """
     went: dict[int, Counter[int]] = {}

@@ -107,9 +107,9 @@ class TwoPhase(CommunityStrategy):
 
     def cumulate(self, graph: ClientGraph, server_round: int, replies: Replies) -> None:
         """Add the clients' updates to a graph of cumulated ones."""
-        part, sent = self.context.layout.direction, self.cohort.sent
-        for row in np.unique(replies.starts).tolist():
-            mine = replies.where(replies.starts == row)
+        part, sent, rows = self.context.layout.direction, self.cohort.sent, set(replies.starts)
+        every = (replies.where(replies.starts == row) for row in sorted(rows))
+        for mine in every if len(rows) > 1 else [replies]:
             add_updates(
                 graph, server_round, mine.client_ids, sent[:, part], mine.starts,
                 mine.models[:, part], equally=self.context.noise_varies,
