@@ -83,14 +83,27 @@ def test_where_contrast_finds_one_community_the_own_graph_is_asked(name: str) ->
     assert view.labels.tolist() == [0, 0, 1, 1]
 
 
+ACROSS = (np.arange(CLIENTS) >= 6).astype(int)
+"""Two communities, each with clients of all GROUPS."""
+
+
+def _own_finds(
+    monkeypatch: pytest.MonkeyPatch, strategy: CommunityStrategy, labels: np.ndarray
+) -> None:
+    """Let the own graph of a method find these communities (n,)."""
+    state: Any = strategy.state
+    own = state.graph if isinstance(strategy, ChangingCommunities) else state.own
+    monkeypatch.setattr(own, "labels", lambda among=None: labels)
+
+
 @pytest.mark.parametrize("name", ONCE_METHODS)
 def test_where_contrast_knows_nobody_the_own_graph_is_asked(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strategy = _built(name, fallback=False)
-    state: Any = strategy.state
-    monkeypatch.setattr(state.own, "labels", lambda among=None: np.array([0, 1]))
+    _own_finds(monkeypatch, strategy, np.array([0, 1]))
     play(strategy, roster(2), range(1, 4), client=_steps(PAIRS))
+    state: Any = strategy.state
     assert len(state.graph) == 0
     assert parts(strategy) == {frozenset({0}), frozenset({1})}
     assert state.clustered_at == 3
@@ -172,14 +185,6 @@ def test_after_the_own_communities_were_undone_contrast_looks_on(
     assert late == {frozenset(range(k, CLIENTS, 3)) - first for k in range(3)}
 
 
-def _split_across(monkeypatch: pytest.MonkeyPatch, strategy: CommunityStrategy) -> None:
-    """Let the own graph find two communities, each with clients of all GROUPS."""
-    state: Any = strategy.state
-    own = state.graph if isinstance(strategy, ChangingCommunities) else state.own
-    across = (np.arange(CLIENTS) >= 6).astype(int)
-    monkeypatch.setattr(own, "labels", lambda among=None: across)
-
-
 def _by_own(strategy: CommunityStrategy) -> bool:
     """Return whether there are several communities, of the own graph."""
     state: Any = strategy.state
@@ -194,7 +199,7 @@ def test_own_communities_across_groups_give_way_to_those_of_contrast(
 ) -> None:
     strategy = _built(name, rounds=40)
     _say(monkeypatch, strategy, 1.0)
-    _split_across(monkeypatch, strategy)
+    _own_finds(monkeypatch, strategy, ACROSS)
     found = list[tuple[bool, int]]()
     for now in range(1, 20):
         client = _steps(GROUPS * (now > 3), noise=0.2)
@@ -218,7 +223,7 @@ def test_contrast_does_not_find_own_communities_of_noise_by_how_their_models_mov
         return reply((1.5 * start + np.eye(MANY)[0] + noise).astype(np.float32))
 
     strategy = _built(name, fallback=False)
-    _split_across(monkeypatch, strategy)
+    _own_finds(monkeypatch, strategy, ACROSS)
     play(strategy, roster(CLIENTS), range(1, 14), client=client)
     assert len(strategy.state.communities.models) == 2
     assert _by_own(strategy)
@@ -230,8 +235,8 @@ def test_own_communities_stay_until_contrast_does_more_than_join_them(
 ) -> None:
     strategy = _built(name, fallback=False)
     state: Any = strategy.state
-    found = {"own": np.arange(CLIENTS) % 6, "graph": np.arange(CLIENTS) % 2}
-    monkeypatch.setattr(state.own, "labels", lambda among=None: found["own"])
+    _own_finds(monkeypatch, strategy, np.arange(CLIENTS) % 6)
+    found = {"graph": np.arange(CLIENTS) % 2}
     monkeypatch.setattr(state.graph, "labels", lambda among=None: found["graph"])
     play(strategy, roster(CLIENTS), range(1, 4), client=_steps(GROUPS))
     assert len(parts(strategy)) == 6
