@@ -167,10 +167,8 @@ def _changed_constant(flat: FlatModule) -> tuple[str, str, str] | None:
 
 def _changed_unsaved(flat: FlatModule, start: Vector) -> tuple[str, str, str] | None:
     """Return a tensor that is sent, and so changes, but that the state dict does not have."""
-    saved, ends = set(flat.sources().values()), np.cumsum(flat.layout.sizes)
-    trained = flat.vector()
-    for name, size, end in zip(flat.layout.names, flat.layout.sizes, ends, strict=True):
-        part = slice(end - size, end)
+    saved, trained = set(flat.sources().values()), flat.vector()
+    for name, part in flat.layout.parts.items():
         if name not in saved and not np.array_equal(trained[part], start[part]):
             return f"the buffer {name}", "is not saved", "register it without persistent=False"
     return None

@@ -286,9 +286,8 @@ def _check_finite(flat: FlatModule) -> None:
 
     Buffers with such values are constants.
     """
-    ends = np.cumsum(flat.layout.sizes)[:-1]
-    parts = zip(flat.layout.names, np.split(flat.vector(), ends), strict=True)
-    bad = next((name for name, part in parts if not is_finite(part)), None)
+    first, parts = flat.vector(), flat.layout.parts.items()
+    bad = next((name for name, part in parts if not is_finite(first[part])), None)
     if bad is not None:
         raise ValueError(
             f"network must start from finite float32 numbers, got others in {bad}; initialise it "

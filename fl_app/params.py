@@ -72,11 +72,15 @@ class Layout:
         return slice(0, sum(self.sizes[: self.trainable]))
 
     @cached_property
+    def parts(self) -> dict[str, slice]:
+        """Where each part lies, by its name."""
+        ends = zip(self.names, self.sizes, accumulate(self.sizes), strict=True)
+        return {name: slice(end - size, end) for name, size, end in ends}
+
+    @property
     def non_negative(self) -> dict[str, slice]:
         """Where each of the `variances` lies, by its name."""
-        ends = dict(zip(self.names, accumulate(self.sizes), strict=True))
-        sizes = dict(zip(self.names, self.sizes, strict=True))
-        return {name: slice(ends[name] - sizes[name], ends[name]) for name in self.variances}
+        return {name: self.parts[name] for name in self.variances}
 
     def valid(self, vector: Vector) -> Vector:
         """Return the nearest vector (d,) without negative variances, the same if it has none."""

@@ -62,11 +62,8 @@ def learnt_entries(
     if len(layout.names) == layout.trainable:
         return trainable_entries(layout)
     moving = set(changed(module, shape, tokens=tokens))
-    slices, variances, begin = [layout.direction], [], layout.direction.stop
-    buffers = list(zip(layout.names, layout.sizes, strict=True))[layout.trainable :]
-    for name, size in buffers:
-        where = slice(begin, begin + size)
-        begin += size
+    slices, variances = [layout.direction], []
+    for name, where in list(layout.parts.items())[layout.trainable :]:
         if name in moving:
             slices.append(where)
             variances += [where] * (_statistic(module, name) == "running_var")

@@ -129,10 +129,9 @@ DISTANCES: Mapping[str, Distance] = {
 
 def weight_parts(layout: Layout) -> list[slice]:
     """Return the slice of each trainable tensor with two or more dimensions."""
-    ends = np.cumsum(layout.sizes).tolist()
-    pieces = zip(layout.shapes, layout.sizes, ends, strict=True)
-    found = [(shape, slice(end - size, end)) for shape, size, end in pieces]
-    return [part for shape, part in found[: layout.trainable] if len(shape) > 1]
+    trainable = list(layout.parts.values())[: layout.trainable]
+    pairs = zip(trainable, layout.shapes, strict=False)
+    return [part for part, shape in pairs if len(shape) > 1]
 
 
 def ignored(layout: Layout) -> Labels:

@@ -115,9 +115,8 @@ def read_mixture(
 
 
 def _pieces(model: Vector, layout: Layout) -> Iterator[tuple[str, np.ndarray]]:
-    parts = np.split(model, np.cumsum(layout.sizes)[:-1])
-    for name, shape, part in zip(layout.names, layout.shapes, parts, strict=True):
-        yield name, part.reshape(shape)
+    for (name, part), shape in zip(layout.parts.items(), layout.shapes, strict=True):
+        yield name, model[part].reshape(shape)
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

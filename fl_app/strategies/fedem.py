@@ -15,7 +15,6 @@ from fl_app.aggregation import Weighting
 from fl_app.attribution import mixed
 from fl_app.client.mixture import WEIGHTS
 from fl_app.learner_reports import Report
-from fl_app.params import Layout
 from fl_app.strategies.alternating import Alternating, AlternatingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
@@ -72,7 +71,7 @@ class FedEm(Alternating):
             weighting=weighting,
             fallback=fallback,
         )
-        self.part = part_named(context.layout, WEIGHTS)
+        self.part = context.layout.parts[WEIGHTS]
         self.count = self.part.stop - self.part.start
         self.asks = {
             name: replace(each, length=self.count) for name, each in type(self).asks.items()
@@ -160,18 +159,6 @@ class FedEm(Alternating):
         weights = self.weights_of(ids.tolist())
         few = len(ids) <= self.context.detection.sparse_above
         return View(ids, weights.argmax(axis=1), weights @ weights.T if few else None)
-
-
-def part_named(layout: Layout, name: str) -> slice:
-    """Return where a part of a layout lies; raises ValueError if it has none of this name."""
-    if name not in layout.names:
-        raise ValueError(
-            f"the network must have the buffer {name}, got {', '.join(layout.names)}; use "
-            "network=mixture"
-        )
-    place = layout.names.index(name)
-    start = sum(layout.sizes[:place])
-    return slice(start, start + layout.sizes[place])
 
 
 def summing_to_one(told: Between) -> Between:

@@ -71,8 +71,7 @@ def test_the_first_round_trains_as_with_averaged_statistics() -> None:
         config = load([*SMALL, f"client.batch_norm={sharing}"])
         layout, start = wiring.initial_model(config)
         model = client_wiring.client(config, 0).fit(start, server_round=1).model
-        models[sharing] = dict(zip(layout.names, np.split(model, np.cumsum(layout.sizes)[:-1]),
-                                   strict=True))  # fmt: skip
+        models[sharing] = {name: model[part] for name, part in layout.parts.items()}
     for name, part in models["local"].items():
         np.testing.assert_array_equal(part, models["average"][name])
 

@@ -9,11 +9,11 @@ from flwr.common import FitRes
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.params import to_bytes
-from fl_app.strategies.fedem import FedEm, part_named, summing_to_one
+from fl_app.strategies.fedem import FedEm, summing_to_one
 from fl_app.strategies.fedrc import FedRc
 from fl_app.strategies.serving import served
 from fl_app.strategies.state import Communities
-from fl_app.testing.toy import LAYOUT, MIXTURE, builder, context, honest, play, roster
+from fl_app.testing.toy import MIXTURE, builder, context, honest, play, roster
 from fl_app.types import Between, Vector
 
 Client = Callable[[int, Vector, int], FitRes]
@@ -42,7 +42,7 @@ def test_a_client_gets_all_components_and_its_own_weights() -> None:
     method = _method("fedem", 2, "weights", [[0.25, 0.75], [1, 0]])
     models, rows = method.attribute([0, 1, 9])
     assert rows == [(0,), (1,), (2,)]
-    part = part_named(MIXTURE, "weights")
+    part = MIXTURE.parts["weights"]
     # client 9 has never trained
     np.testing.assert_allclose(models[:, part], [[0.25, 0.75], [1, 0], [0.5, 0.5]])
     components = models[:, : part.start]
@@ -126,15 +126,13 @@ def test_what_has_no_mixture_is_refused() -> None:
         load(["strategy=fedem"], also=problems)
     with pytest.raises(ConfigError, match=r"privacy must be none with fl_app\.strategies\.fedrc"):
         load(["strategy=fedrc", "network=mixture", "privacy=local_dp"], also=problems)
-    with pytest.raises(ValueError, match="use network=mixture"):
-        part_named(LAYOUT, "weights")
 
 
 @pytest.mark.parametrize("name", ["fedem", "fedrc"])
 def test_the_common_model_has_the_whole_weight_on_the_component_of_most(name: str) -> None:
     method, known = builder(name, participation=1.0, fallback=True)(context(rounds=9)), roster(3)
     assert isinstance(method, FedEm)
-    part = part_named(MIXTURE, "weights")
+    part = MIXTURE.parts["weights"]
     report = "weights" if name == "fedem" else "class_weights"
     told = np.array([0.25, 0.75] if name == "fedem" else [0.25, 0, 0, 0.75, 0, 0], "<f4")
 
