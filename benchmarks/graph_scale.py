@@ -32,6 +32,7 @@ from scale_cases import (
     Planted,
     context_of,
     fill,
+    graph_of,
     layout_of,
     sketches,
     told,
@@ -170,14 +171,14 @@ def summed(strategy: FromSums, planted: Planted, number: int) -> SlotSums:
     return SlotSums(clients, 10.0 * clients, np.full(count, 0.5), np.stack(updates))
 
 
-def clustering(strategy: CommunityStrategy, clients: int, planted: Planted) -> Seconds:
+def clustering(method: str, strategy: CommunityStrategy, clients: int, planted: Planted) -> Seconds:
     """Return the seconds of the clustering alone, each update stored as it comes."""
     if isinstance(strategy, SecureFlic):
         released = sketches({client: client % GROUPS for client in range(clients)})
         began = now()
         strategy.aggregate_sketches(strategy.cluster_round, released)
         return now() - began
-    graph, took = strategy.state.graph, np.zeros(2)  # type: ignore[attr-defined]
+    graph, took = graph_of(method, strategy), np.zeros(2)
     for client in range(clients if not len(graph) else 0):
         update = planted.model(client, 0) - planted.initial
         began = now()
@@ -201,16 +202,21 @@ def measure(method: str, scale: str) -> dict[str, object]:
     )
     fill(method, strategy, clients, planted)
     if method in ONCE:
-        steps = [clustering(strategy, clients, planted)] * 2
+        steps = [clustering(method, strategy, clients, planted)] * 2
     else:
         steps = list(rounds(strategy, known, planted, ROUNDS + 1))
     first, *others = np.array(steps).tolist()
-    return {"first": first, "steps": others, "gigabytes": gigabytes(), "store": store(strategy)}
+    return {
+        "first": first,
+        "steps": others,
+        "gigabytes": gigabytes(),
+        "store": store(method, strategy),
+    }
 
 
-def store(strategy: CommunityStrategy) -> str:
+def store(method: str, strategy: CommunityStrategy) -> str:
     """Return where the vectors of the graph are stored."""
-    graph = getattr(strategy.state, "graph", None)
+    graph = graph_of(method, strategy)
     return "" if graph is None else type(graph.vectors.backend).__name__
 
 

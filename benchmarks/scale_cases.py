@@ -149,8 +149,7 @@ def fill(method: str, strategy: CommunityStrategy, clients: int, planted: Plante
 def _fill_graph(
     method: str, strategy: CommunityStrategy, members: dict[int, int], planted: Planted
 ) -> None:
-    state, initial = strategy.state, planted.initial
-    graph: ClientGraph = state.graph  # type: ignore[attr-defined]
+    state, initial, graph = strategy.state, planted.initial, graph_of(method, strategy)
     for client in members:
         model = planted.model(client, 0)
         if method.startswith("dcfl"):
@@ -166,6 +165,11 @@ def _fill_graph(
         state.communities.members.update(dict.fromkeys(members, 0))
     if method.startswith("communities"):
         state.samples.update(dict.fromkeys(members, 10.0))  # type: ignore[attr-defined]
+
+
+def graph_of(method: str, strategy: CommunityStrategy) -> ClientGraph | None:
+    """Return the graph in which a method finds communities, None if it has none."""
+    return getattr(strategy.state, "sums" if method == "flic_contrast" else "graph", None)
 
 
 def _fill_described(

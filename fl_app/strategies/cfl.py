@@ -51,10 +51,9 @@ class CflState(JudgedState):
     """The state of CFL in a checkpoint."""
 
     graph: ClientGraph
-    """The latest update of each client, and their similarities; with contrast, the cumulated
-    updates."""
-    own: ClientGraph
-    """With contrast=both, the latest update of each client; else empty."""
+    """The latest update of each client, and their similarities; with contrast alone empty."""
+    sums: ClientGraph
+    """With contrast, the cumulated updates of each client, and their cosines; else empty."""
     due: set[int] = field(default_factory=set)
     """The clusters whose clients must all train in the next round, since a split is due."""
     settled: bool = False
@@ -138,15 +137,11 @@ class Cfl(CommunityStrategy):
                 f"graph.contrast=true, got {mean_below} and {norm_above}: they are norms of one "
                 "round's updates, and contrast cumulates them; use strategy.gap_above"
             )
-        if context.contrast:
-            partition = partial(by_modularity, how=context.detection)
-            graph = graph_of_sums(context, BySignificantCut(partition))
-        else:
-            graph = graph_of_latest(context, ByCut())
+        partition = partial(by_modularity, how=context.detection)
         self.state = CflState(
             communities=Communities.of(context.initial),
-            graph=graph,
-            own=own_graph(context, lambda: graph_of_latest(context, ByCut())),
+            graph=own_graph(context, lambda: graph_of_latest(context, ByCut())),
+            sums=graph_of_sums(context, BySignificantCut(partition)),
         )
         self.alpha_cross: dict[int, float] = {}
         self._whole: set[int] = set()
@@ -214,30 +209,22 @@ class Cfl(CommunityStrategy):
         self.events += found
 
     def _remember(self, server_round: int, replies: Replies) -> None:
-        part = self.context.layout.direction
-        graph, starts = self.state.graph, self.state.communities.models[:, part]
-        if self.context.contrast:
-            for row in np.unique(replies.starts).tolist():
-                mine = replies.where(replies.starts == row)
-                models, ids = mine.models[:, part], mine.client_ids
-                add_updates(
-                    graph, server_round, ids, starts, mine.starts, models,
-                    equally=self.context.noise_varies,
-                )  # fmt: skip
-            if not self.context.or_own:
-                return
-            graph = self.state.own
+        context, starts = self.context, self.state.communities.models
+        if context.contrast:
+            add_updates(self.state.sums, context, server_round, replies, starts, replies.starts)
+        if context.contrast and not context.or_own:
+            return
+        part = context.layout.direction
         received = zip(replies.client_ids.tolist(), replies.starts, replies.models, strict=True)
         for client, row, model in received:
-            graph.put(client, model[part] - starts[row], server_round)
+            self.state.graph.put(client, model[part] - starts[row, part], server_round)
 
     def _split(self, server_round: int, row: int) -> None:
         """Split a cluster if its recent updates meet the conditions."""
-        graph = self.state.graph
-        parted = self._parted_from(server_round, row, graph, by_sums=self.context.contrast)
+        parted = self._parted_from(server_round, row, by_sums=self.context.contrast)
         own = not parted and self.context.or_own and not self.state.own_settled
         if own:
-            parted = self._parted_from(server_round, row, self.state.own, by_sums=False)
+            parted = self._parted_from(server_round, row, by_sums=False)
         if not parted:
             return
         if row not in self._whole:
@@ -257,10 +244,9 @@ class Cfl(CommunityStrategy):
         self.state.communities = Communities(models, members)
         self.events.append(Event("clustered", what, parted))
 
-    def _parted_from(
-        self, server_round: int, row: int, graph: ClientGraph, *, by_sums: bool
-    ) -> list[int]:
+    def _parted_from(self, server_round: int, row: int, *, by_sums: bool) -> list[int]:
         """Return which clients a split parts from a cluster; none: it is not to be split."""
+        graph = self.state.sums if by_sums else self.state.graph
         among = self.fresh(server_round, row, graph, by_sums=by_sums)
         if len(among) < 2 or self.state.settled:
             return []
@@ -307,4 +293,5 @@ class Cfl(CommunityStrategy):
             return None
         ids, labels = np.array(list(rows)), np.array(list(rows.values()))
         split = any(event.kind == "clustered" for event in self.events)
-        return view_of(self.context, self.state.graph, ids, labels, clustered=split)
+        graph = self.state.sums if self.context.contrast else self.state.graph
+        return view_of(self.context, graph, ids, labels, clustered=split)

@@ -29,6 +29,10 @@ class ChangingState(JudgedState):
 
     global_model: Vector
     """The model of all clients (d,)."""
+    graph: ClientGraph
+    """The last vector of each client, and their distances."""
+    sums: ClientGraph
+    """With contrast, the cumulated updates of each client, and their cosines; else empty."""
     judged: bool = False
     """Whether communities were or are on trial, which happens once."""
     one: bool = False
@@ -73,7 +77,7 @@ class ChangingCommunities(CommunityStrategy):
         """Return what is left of the weights of clients (n,), 1 for most."""
         return np.array([self.state.shares.get(client, 1.0) for client in client_ids.tolist()])
 
-    def carry(self, graph: ClientGraph, server_round: int, replies: Replies) -> None:
+    def carry(self, server_round: int, replies: Replies) -> None:
         """Move who trained the common model in this round with the others of its community.
 
         Its last vector would be older than theirs: far from them by that, and a weight on the
@@ -81,7 +85,8 @@ class ChangingCommunities(CommunityStrategy):
         """
         if not len(self._joint):
             return
-        members, mates = self.state.communities.members, dict[int, list[int]]()
+        graph, members = self.state.graph, self.state.communities.members
+        mates = dict[int, list[int]]()
         for client in replies.client_ids.tolist():
             mates.setdefault(members.get(client, -1), []).append(client)
         stored, means = {*graph.vectors.client_ids.tolist()}, dict[int, Vector]()
@@ -115,41 +120,35 @@ class ChangingCommunities(CommunityStrategy):
         self._joint = np.setdiff1d(replies.client_ids, mine.client_ids)
         return mine
 
-    def cumulate(self, sums: ClientGraph, server_round: int, replies: Replies) -> None:
-        """Add the clients' updates to a graph of cumulated ones.
+    def cumulate(self, server_round: int, replies: Replies) -> None:
+        """With contrast, add the clients' updates to the sums.
 
         The common drift is that of all clients, whichever model they received. The direction in
         which a community moves as a whole stays; without groups, it leads back to the others.
         Models of communities that contrast did not find can move apart without groups, and it would
         find these by that. So each of them has its own common drift.
         """
-        part = self.context.layout.direction
-        for mine in self._drifting(replies):
-            add_updates(
-                sums, server_round, mine.client_ids, self.cohort.sent[:, part], mine.starts,
-                mine.models[:, part], equally=self.context.noise_varies,
-            )  # fmt: skip
-
-    def _drifting(self, replies: Replies) -> list[Replies]:
-        """Return the replies in parts, each with a common drift."""
-        if self.state.one or not self.awaits_contrast:
-            return [replies]
-        members = self.state.communities.members
-        labels = np.array([members.get(client, -1) for client in replies.client_ids.tolist()], int)
-        return [replies.where(labels == row) for row in np.unique(labels).tolist()]
+        context, labels = self.context, np.zeros(len(replies.client_ids), int)
+        if not context.contrast:
+            return
+        if self.awaits_contrast and not self.state.one:
+            members = self.state.communities.members
+            labels = np.array([members.get(c, -1) for c in replies.client_ids.tolist()], int)
+        add_updates(self.state.sums, context, server_round, replies, self.cohort.sent, labels)
 
     @property
     def awaits_contrast(self) -> bool:
         """Whether the communities are of the method's own graph until contrast finds several."""
         return self.context.or_own and not self.state.by_sums
 
-    def labels_by_sums(self, sums: ClientGraph, client_ids: Labels) -> Labels | None:
+    def labels_by_sums(self, client_ids: Labels) -> Labels | None:
         """Return the communities (m,) of clients that contrast finds, or keeps: `labels_of_sums`.
 
         None: the method's own graph is to be asked.
         """
         if not self.context.contrast:
             return None
+        sums = self.state.sums
         if not self.awaits_contrast:
             members = self.state.communities.members
             return self.without_fallen(
@@ -194,18 +193,11 @@ class ChangingCommunities(CommunityStrategy):
             np.concatenate([models, common[None, :]]), dict(sorted({**members, **last}.items()))
         )
 
-    def shown(
-        self,
-        graph: ClientGraph,
-        sums: ClientGraph,
-        client_ids: Labels,
-        labels: Labels,
-        *,
-        clustered: bool,
-    ) -> View:
+    def shown(self, client_ids: Labels, labels: Labels, *, clustered: bool) -> View:
         """Return the view of communities (n,) in the graph in which they were found."""
-        found_in = sums if self.context.contrast and not self.awaits_contrast else graph
-        return view_of(self.context, found_in, client_ids, labels, clustered=clustered)
+        by_sums = self.context.contrast and not self.awaits_contrast
+        graph = self.state.sums if by_sums else self.state.graph
+        return view_of(self.context, graph, client_ids, labels, clustered=clustered)
 
     def judge(self, server_round: int) -> None:
         """Begin the trial of the first communities, or end it."""

@@ -6,7 +6,6 @@ learning", algorithm 1.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -15,9 +14,6 @@ from pydantic import NonNegativeFloat
 
 from fl_app.aggregation import Weighting, sample_weights, weighted_mean
 from fl_app.attribution import mixed, nearest_models, weighted_nearest
-from fl_app.graph.client_graph import ClientGraph
-from fl_app.graph.detection import BySignificance
-from fl_app.graph.partitions import by_modularity
 from fl_app.graph.similarity import ignored
 from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
@@ -27,6 +23,7 @@ from fl_app.strategies.graph_use import (
     Exponent,
     Scale,
     Similarity,
+    by_significance,
     by_similarity,
     check_distance,
     distance_named,
@@ -60,10 +57,6 @@ class DiscoveryState(ChangingState):
     global_model: Vector
     """The plain mean of the community models (d,), without those far from all others, and without
     that of clients that fell back to the common one."""
-    graph: ClientGraph
-    """The last model of each client, and their distances."""
-    sums: ClientGraph
-    """With contrast, the cumulated updates of each client, and their cosines; else empty."""
     samples: dict[int, float] = field(default_factory=dict)
     """The training samples of each client, from its last reply."""
     round: int = 0
@@ -126,12 +119,11 @@ class CommunityDiscovery(ChangingCommunities):
         elif similarity == "trusted":
             self.cohort.unseen = ignored(context.layout)
         how = by_similarity(context, exponent=exponent, scale=scale)
-        partition = partial(by_modularity, how=context.detection)
         self.state = DiscoveryState(
             communities=Communities.of(context.initial),
             global_model=context.initial,
             graph=graph_of_models(context, similarity, how, averaged=True),
-            sums=graph_of_sums(context, BySignificance(partition)),
+            sums=graph_of_sums(context, by_significance(context)),
         )
         self._found: tuple[int, Labels, Labels] | None = None
         self._first = 0
@@ -209,9 +201,8 @@ class CommunityDiscovery(ChangingCommunities):
         """Store the models, and find the communities."""
         everything, odd = slice(0, self.context.layout.size), self._odd(replies)
         put_models(self.state.graph, server_round, replies, odd, everything)
-        self.carry(self.state.graph, server_round, replies)
-        if self.context.contrast:
-            self.cumulate(self.state.sums, server_round, replies)
+        self.carry(server_round, replies)
+        self.cumulate(server_round, replies)
         self.weigh_long(replies)
         heard = zip(replies.client_ids.tolist(), replies.samples.tolist(), strict=True)
         self.state.samples.update(heard)
@@ -250,7 +241,7 @@ class CommunityDiscovery(ChangingCommunities):
         """Return the communities (m,) of these clients; None: there is one model, and it stays."""
         graph = self.state.graph
         ids = graph.vectors.ids_of(among)
-        labels = self.labels_by_sums(self.state.sums, ids)
+        labels = self.labels_by_sums(ids)
         if labels is None and not self.state.one:
             return self.without_fallen(ids, lambda stay: graph.labels(among[stay]))
         return labels
@@ -289,4 +280,4 @@ class CommunityDiscovery(ChangingCommunities):
             return None
         ids = self.state.graph.vectors.ids_of(found[0])
         first = server_round == self._first
-        return self.shown(self.state.graph, self.state.sums, ids, found[1], clustered=first)
+        return self.shown(ids, found[1], clustered=first)

@@ -53,8 +53,6 @@ class DcflState(ChangingState):
     joined."""
     graph: ClientGraph
     """The last update vector of each client, its start and its end, and their distances."""
-    sums: ClientGraph
-    """With contrast, the cumulated updates of each client, and their cosines; else empty."""
     dunn: float | None = None
     """The Dunn index of the communities before the last round; None if it is not finite, there
     were no communities or none are looked for any more, or the round was skipped."""
@@ -163,10 +161,9 @@ class Dcfl(ChangingCommunities):
         )
         for client, row, model in received:
             self.state.graph.put(client, np.concatenate([sent[row], model]), server_round)
-        self.carry(self.state.graph, server_round, replies)
+        self.carry(server_round, replies)
         self.weigh_long(replies)
-        if self.context.contrast:
-            self.cumulate(self.state.sums, server_round, replies)
+        self.cumulate(server_round, replies)
 
     def _average(self, among: Labels, ids: Labels, labels: Labels, replies: Replies) -> None:
         """Set the community models, and the global model."""
@@ -200,7 +197,7 @@ class Dcfl(ChangingCommunities):
     def _labels(self, among: Labels, ids: Labels) -> Labels | None:
         """Return the communities (m,) of this round; None: there is one model, and it stays."""
         if self.awaits_contrast:
-            found = self.labels_by_sums(self.state.sums, ids)
+            found = self.labels_by_sums(ids)
             if found is not None:
                 return self._told(found)
             if self.state.one:
@@ -308,7 +305,7 @@ class Dcfl(ChangingCommunities):
             return None
         ids, labels = np.array(list(members), int), np.array(list(members.values()), int)
         found = any(event.kind == "clustered" for event in self.events)
-        return self.shown(self.state.graph, self.state.sums, ids, labels, clustered=found)
+        return self.shown(ids, labels, clustered=found)
 
 
 def _plain_mean(vectors: Vectors, weights: np.ndarray) -> Vector:

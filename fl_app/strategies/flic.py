@@ -14,7 +14,13 @@ from fl_app.aggregation import Weighting
 from fl_app.evaluation.stability import loss_fall
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.graph_settings import GraphUse
-from fl_app.strategies.graph_use import graph_of_latest, graph_of_updates, own_graph
+from fl_app.strategies.graph_use import (
+    by_significance,
+    graph_of_latest,
+    graph_of_sums,
+    own_graph,
+    put_updates,
+)
 from fl_app.strategies.looking_ahead import LookingAhead, LookingAheadState
 from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.replies import Replies
@@ -91,8 +97,8 @@ class Flic(LookingAhead):
         self.tolerance = stability_tolerance
         self.state = FlicState(
             communities=Communities.of(context.initial),
-            graph=graph_of_updates(context, lambda: self.test_number),
-            own=own_graph(context, lambda: graph_of_latest(context)),
+            graph=own_graph(context, lambda: graph_of_latest(context)),
+            sums=graph_of_sums(context, by_significance(context, lambda: self.test_number)),
         )
 
     @classmethod
@@ -111,15 +117,10 @@ class Flic(LookingAhead):
             self.state.losses.append(replies.usual_loss)
         if server_round < self.ignore_before:
             return
-        part = self.context.layout.direction
-        graph, before = self.state.graph, self.state.communities.models[0][part]
-        if self.context.contrast:
-            self.cumulate(graph, server_round, replies)
-            graph = self.state.own
-        if self.context.contrast and not (self.context.or_own and self.afresh):
-            return
-        for client_id, model in zip(replies.client_ids, replies.models, strict=True):
-            graph.put(int(client_id), before - model[part], server_round)
+        self.cumulate(server_round, replies)
+        if self.asks_own:
+            start, part = self.state.communities.models[0], self.context.layout.direction
+            put_updates(self.state.graph, server_round, replies, start, part)
 
     def is_due(self, server_round: int) -> bool:
         """Whether `cluster_round` is reached, or with `auto` the loss is stable.

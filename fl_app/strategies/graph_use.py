@@ -25,7 +25,7 @@ from fl_app.strategies.graph_settings import SKETCHABLE
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import ServerContext
-from fl_app.types import Labels, Vector, Vectors
+from fl_app.types import Labels, SomeVectors, Vector
 
 MOST_WHOLE = 5000
 """Up to this number of clients, the records have the whole matrix at the clustering."""
@@ -80,20 +80,14 @@ def graph_of(
     return ClientGraph(measure, detection, ClientVectors(backend))
 
 
-def graph_of_updates(context: ServerContext, number: Callable[[], int]) -> ClientGraph:
-    """Return an empty graph of updates: of the latest ones, or of cumulated ones for contrast.
-
-    `number` returns that of the test of the clients for which communities are looked for.
-    """
-    if context.contrast:
-        partition = partial(by_modularity, how=context.detection)
-        return graph_of_sums(context, BySignificance(partition, number=number))
-    return graph_of_latest(context)
+def unused_graph() -> ClientGraph:
+    """Return the graph of a state in which none is used."""
+    return ClientGraph(Cosine(), ByCut())
 
 
 def own_graph(context: ServerContext, graph: Callable[[], ClientGraph]) -> ClientGraph:
-    """Return the method's `graph` beside that of contrast; where there is none, an empty one."""
-    return graph() if context.or_own else ClientGraph(Cosine(), ByCut())
+    """Return the method's `graph`, which contrast alone leaves unused."""
+    return unused_graph() if context.contrast and not context.or_own else graph()
 
 
 def graph_of_latest(context: ServerContext, detection: Detection | None = None) -> ClientGraph:
@@ -105,8 +99,15 @@ def graph_of_latest(context: ServerContext, detection: Detection | None = None) 
 def graph_of_sums(context: ServerContext, detection: Detection) -> ClientGraph:
     """Return an empty graph of cumulated updates: see `add_updates`; without contrast unused."""
     if not context.contrast:
-        return ClientGraph(Cosine(), detection)
+        return unused_graph()
     return graph_of(context, Cosine(), detection, length=context.layout.direction.stop)
+
+
+def by_significance(
+    context: ServerContext, number: Callable[[], int] | None = None
+) -> BySignificance:
+    """Return the detection of significant communities of modularity: see `BySignificance`."""
+    return BySignificance(partial(by_modularity, how=context.detection), number)
 
 
 def labels_of_sums(graph: ClientGraph, client_ids: Labels, members: Mapping[int, int]) -> Labels:
@@ -176,6 +177,14 @@ def put_models(
         graph.put(client_id, model[part], server_round, odd=client_id in odd)
 
 
+def put_updates(
+    graph: ClientGraph, server_round: int, replies: Replies, start: Vector, part: slice
+) -> None:
+    """Store the updates of a round: the model `start` (d,) minus that which a client returned."""
+    for client_id, model in zip(replies.client_ids.tolist(), replies.models, strict=True):
+        graph.put(client_id, start[part] - model[part], server_round)
+
+
 def strayed(between: Distance, replies: Replies, model: Vector, layout: Layout) -> set[int]:
     """Return the clients more than STRAYED times as far from `model` (d,) as usual.
 
@@ -191,29 +200,28 @@ def strayed(between: Distance, replies: Replies, model: Vector, layout: Layout) 
 
 def add_updates(
     graph: ClientGraph,
+    context: ServerContext,
     server_round: int,
-    client_ids: Labels,
-    starts: Vectors,
-    rows: Labels,
-    models: Vectors,
-    *,
-    equally: bool = False,
+    replies: Replies,
+    sent: SomeVectors,
+    groups: Labels,
 ) -> None:
-    """Add each client's update to the sum of the client's.
+    """Add to the sum of each client the model of `sent` (m, d) that it trained, less its own.
 
-    It goes from its `models` (n, d) to its row (n,) of the models `starts` (k, d) that were sent.
-
-    The common drift is removed: see `without_drift`. Clients of different rounds can then be
-    compared, and the independent noise of the rounds averages out. A cohort below FEWEST has no
-    common drift and is ignored.
-    `equally`: the usual length counts as 1, so that every round has the same weight. If noise is in
-    proportion to a bound on the updates, each round tells as much, however large its bound is.
+    The common drift of each of the `groups` (n,) of clients is removed: see `without_drift`.
+    Clients of different rounds can then be compared, and the independent noise of the rounds
+    averages out. A group below FEWEST has no common drift and is ignored.
+    With `noise_varies`, every round has the same weight. If noise is in proportion to a bound on
+    the updates, each round tells as much, however large its bound is.
     """
-    if len(client_ids) < FEWEST:
-        return
-    updates = without_drift(Updates(starts, rows, models), equally=equally)
-    for client, update in zip(client_ids.tolist(), updates, strict=True):
-        graph.add(client, update, server_round)
+    part = context.layout.direction
+    for mine in replies.by(groups):
+        if len(mine.client_ids) < FEWEST:
+            continue
+        updates = Updates(sent[:, part], mine.starts, mine.models[:, part])
+        without = without_drift(updates, equally=context.noise_varies)
+        for client, update in zip(mine.client_ids.tolist(), without, strict=True):
+            graph.add(client, update, server_round)
 
 
 def check_distance(between: Distance, model: Vector, layout: Layout) -> None:

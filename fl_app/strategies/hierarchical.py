@@ -26,6 +26,7 @@ from fl_app.strategies.graph_use import (
     graph_of_sums,
     needed,
     own_graph,
+    put_updates,
     view_of,
 )
 from fl_app.strategies.outcome import View
@@ -43,10 +44,8 @@ class HierarchicalState(TwoPhaseState):
     """The state of hierarchical clustering in a checkpoint."""
 
     graph: ClientGraph
-    """The update of each client in its last clustering round, and their distances; with contrast,
-    the cumulated updates of each client up to it, and their cosines."""
-    own: ClientGraph
-    """With contrast=both, the update of each client in its last clustering round; else empty."""
+    """The update of each client in its last clustering round, and their distances; with contrast
+    alone empty."""
 
 
 class Hierarchical(TwoPhase):
@@ -92,18 +91,12 @@ class Hierarchical(TwoPhase):
         self.cluster_round, self.joining = cluster_round, joining
         self.part = needed(context.layout, distance)
         how = ByMerging(threshold=threshold, linkage=linkage)
-        of_updates = partial(graph_of_models, context, distance, how)
-        if context.contrast:
-            gamma = context.detection.resolution
-            tree = partial(by_merging, linkage=linkage, resolution=gamma)
-            found = BySignificance(lambda _: tree, number=lambda: self.state.searches + 1)
-            graph = graph_of_sums(context, found)
-        else:
-            graph = of_updates()
+        tree = partial(by_merging, linkage=linkage, resolution=context.detection.resolution)
+        significant = BySignificance(lambda _: tree, number=lambda: self.state.searches + 1)
         self.state = HierarchicalState(
             communities=Communities.of(context.initial),
-            graph=graph,
-            own=own_graph(context, of_updates),
+            graph=own_graph(context, partial(graph_of_models, context, distance, how)),
+            sums=graph_of_sums(context, significant),
         )
 
     def configure_fit(
@@ -117,17 +110,10 @@ class Hierarchical(TwoPhase):
 
     def remember(self, server_round: int, replies: Replies) -> None:
         """Store the updates of the clustering round; with contrast, add those of all before."""
-        graph = self.state.graph
-        if self.context.contrast:
-            self.cumulate(graph, server_round, replies)
-            graph = self.state.own
-        if self.context.contrast and not self.context.or_own:
-            return
-        if not self.clusters_anew(server_round):
-            return
-        before = self.state.communities.models[0][self.part]
-        for client, model in zip(replies.client_ids.tolist(), replies.models, strict=True):
-            graph.put(client, before - model[self.part], server_round)
+        self.cumulate(server_round, replies)
+        if self.asks_own and self.clusters_anew(server_round):
+            start = self.state.communities.models[0]
+            put_updates(self.state.graph, server_round, replies, start, self.part)
 
     def is_due(self, server_round: int) -> bool:
         """Whether `cluster_round` is reached."""
@@ -135,18 +121,14 @@ class Hierarchical(TwoPhase):
 
     def find(self) -> tuple[Labels, Labels]:
         """Merge clients into communities: those of this round, or with contrast all."""
-        graph = self.state.graph
         if self.context.contrast:
-            return graph.vectors.client_ids, graph.labels()
-        return self._last(graph)
+            return self.state.sums.vectors.client_ids, self.state.sums.labels()
+        return self.find_own()
 
     def find_own(self) -> tuple[Labels, Labels]:
         """Merge the clients of this round into communities."""
-        return self._last(self.state.own)
-
-    def _last(self, graph: ClientGraph) -> tuple[Labels, Labels]:
         # after an undone clustering the graph also has updates of that round
-        vectors = graph.vectors
+        graph, vectors = self.state.graph, self.state.graph.vectors
         among = vectors.fresh(int(vectors.rounds().max()), max_age=1)
         return vectors.ids_of(among), graph.labels(among)
 
@@ -155,5 +137,6 @@ class Hierarchical(TwoPhase):
         at = self.state.clustered_at
         if at is None:
             return None
-        graph, shown = self.state.own if self.state.by_own else self.state.graph, server_round == at
-        return view_of(self.context, graph, *self.known(), clustered=shown)
+        by_sums = self.context.contrast and not self.state.by_own
+        graph = self.state.sums if by_sums else self.state.graph
+        return view_of(self.context, graph, *self.known(), clustered=server_round == at)

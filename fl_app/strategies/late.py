@@ -14,11 +14,12 @@ from fl_app.strategies.graph_use import (
     Exponent,
     Scale,
     Similarity,
+    by_significance,
     by_similarity,
     check_distance,
     distance_named,
     graph_of_models,
-    graph_of_updates,
+    graph_of_sums,
     needed,
     own_graph,
     put_models,
@@ -37,7 +38,7 @@ class LateState(LookingAheadState):
     """The state of late clustering in a checkpoint."""
 
     round: int = 0
-    """The last round whose models are in `graph`."""
+    """The last round whose replies are in a graph."""
 
 
 class Late(LookingAhead):
@@ -82,13 +83,10 @@ class Late(LookingAhead):
         self.between, self.max_age = distance_named(similarity), max_age
         self.part = needed(context.layout, similarity)
         how = by_similarity(context, exponent=exponent, scale=scale)
-        of_models = partial(graph_of_models, context, similarity, how)
         self.state = LateState(
             communities=Communities.of(context.initial),
-            graph=graph_of_updates(context, lambda: self.test_number)
-            if context.contrast
-            else of_models(),
-            own=own_graph(context, of_models),
+            graph=own_graph(context, partial(graph_of_models, context, similarity, how)),
+            sums=graph_of_sums(context, by_significance(context, lambda: self.test_number)),
         )
         self.cohort.check = self.check
 
@@ -99,15 +97,12 @@ class Late(LookingAhead):
 
     def remember(self, server_round: int, replies: Replies) -> None:
         """Store each client's last model, or with contrast add its update to the others."""
-        self.state.round, graph = server_round, self.state.graph
-        if self.context.contrast:
-            self.cumulate(graph, server_round, replies)
-            graph = self.state.own
-        if self.context.contrast and not (self.context.or_own and self.afresh):
-            return
-        common, layout = self.state.communities.models[0], self.context.layout
-        odd = {*self.cohort.odd_updates, *strayed(self.between, replies, common, layout)}
-        put_models(graph, server_round, replies, odd, self.part)
+        self.state.round = server_round
+        self.cumulate(server_round, replies)
+        if self.asks_own:
+            common, layout = self.state.communities.models[0], self.context.layout
+            odd = {*self.cohort.odd_updates, *strayed(self.between, replies, common, layout)}
+            put_models(self.state.graph, server_round, replies, odd, self.part)
 
     def is_due(self, server_round: int) -> bool:
         """Whether `cluster_round` is reached."""

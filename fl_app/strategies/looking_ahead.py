@@ -19,9 +19,7 @@ class LookingAheadState(TwoPhaseState):
     """The state of such a method in a checkpoint."""
 
     graph: ClientGraph
-    """The latest vectors of the clients, or with contrast their cumulated updates."""
-    own: ClientGraph
-    """With contrast=both, the latest vectors of the clients; else empty."""
+    """The latest vectors of the clients; with contrast alone empty."""
     seen: dict[int, int] = field(default_factory=dict)
     """With contrast, the community of each client in the last look that found several."""
     look_aheads: int = 0
@@ -57,27 +55,26 @@ class LookingAhead(TwoPhase):
     @property
     def knows(self) -> bool:
         """Whether there is a client in a graph."""
-        return len(self.state.graph) > 0 or len(self.state.own) > 0
+        return len(self.state.graph) > 0 or len(self.state.sums) > 0
 
     def find(self) -> tuple[Labels, Labels]:
-        """Find the communities of the graph."""
-        graph, seen = self.state.graph, self.state.seen
-        among = self.among(graph)
-        ids, labels = graph.vectors.ids_of(among), graph.labels(among)
+        """Find the communities of the latest vectors, or with contrast of the sums."""
         if not self.context.contrast:
-            return ids, labels
+            return self.find_own()
+        sums, seen = self.state.sums, self.state.seen
+        among = self.among(sums)
+        ids, labels = sums.vectors.ids_of(among), sums.labels(among)
         if labels.any():
             self.state.seen = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         elif seen:
             before = np.array([seen.get(client, -1) for client in ids.tolist()], int)
-            labels = with_nearest(graph, among, before)
+            labels = with_nearest(sums, among, before)
         return ids, labels
 
     def find_own(self) -> tuple[Labels, Labels]:
-        """Find the communities of the graph of latest vectors."""
-        own = self.state.own
-        among = self.among(own)
-        return own.vectors.ids_of(among), own.labels(among)
+        """Find the communities of the latest vectors."""
+        among = self.among(self.state.graph)
+        return self.state.graph.vectors.ids_of(among), self.state.graph.labels(among)
 
     def aggregate_fit(
         self, server_round: int, results: FitReplies, failures: FitFailures
@@ -105,5 +102,5 @@ class LookingAhead(TwoPhase):
             ids, labels = self.known()
         if not len(ids):
             return None
-        graph = self.state.own if own else self.state.graph
+        graph = self.state.sums if self.context.contrast and not own else self.state.graph
         return view_of(self.context, graph, ids, labels, clustered=server_round == at)

@@ -1,6 +1,6 @@
 """The valid replies of a round, and its failures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -51,6 +51,12 @@ class Replies:
         arrays = {each.name: getattr(self, each.name) for each in fields(self)}
         reports = {name: told[wanted] for name, told in arrays.pop("reports").items()}
         return Replies(**{name: each[wanted] for name, each in arrays.items()}, reports=reports)
+
+    def by(self, labels: Labels) -> Iterator["Replies"]:
+        """Yield the replies of each label, in ascending order, by the labels (n,) of all."""
+        for label in np.unique(labels):
+            inside = labels == label
+            yield self if inside.all() else self.where(inside)  # which copies the models
 
     @property
     def loss(self) -> float:

@@ -15,7 +15,7 @@ from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Offer, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import LOOKS, decide
-from fl_app.strategies.graph_use import add_updates
+from fl_app.strategies.graph_use import add_updates, unused_graph
 from fl_app.strategies.outcome import Event, Outcome, clustering
 from fl_app.strategies.regrouping import regrouped, split_by, splits
 from fl_app.strategies.replies import Replies
@@ -28,6 +28,8 @@ from fl_app.types import Labels
 class TwoPhaseState(JudgedState):
     """The state of such a method in a checkpoint."""
 
+    sums: ClientGraph = field(default_factory=unused_graph)
+    """With contrast, the cumulated updates of each client, and their cosines; else empty."""
     clustered_at: int | None = None
     """The round after which the clients were clustered; None: not yet."""
     searches: int = 0
@@ -105,15 +107,16 @@ class TwoPhase(CommunityStrategy):
                 return known, found, True
         return ids, labels, False
 
-    def cumulate(self, graph: ClientGraph, server_round: int, replies: Replies) -> None:
-        """Add the clients' updates to a graph of cumulated ones."""
-        part, sent, rows = self.context.layout.direction, self.cohort.sent, set(replies.starts)
-        every = (replies.where(replies.starts == row) for row in sorted(rows))
-        for mine in every if len(rows) > 1 else [replies]:
-            add_updates(
-                graph, server_round, mine.client_ids, sent[:, part], mine.starts,
-                mine.models[:, part], equally=self.context.noise_varies,
-            )  # fmt: skip
+    def cumulate(self, server_round: int, replies: Replies) -> None:
+        """With contrast, add the clients' updates to the sums."""
+        if self.context.contrast:
+            sums, sent = self.state.sums, self.cohort.sent
+            add_updates(sums, self.context, server_round, replies, sent, replies.starts)
+
+    @property
+    def asks_own(self) -> bool:
+        """Whether the method's own graph is to find communities."""
+        return not self.context.contrast or (self.context.or_own and self.afresh)
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager

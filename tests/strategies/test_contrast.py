@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,16 @@ from fl_app import config
 from fl_app.config import ConfigError
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.detection import BySignificance
-from fl_app.graph.partitions import by_modularity
 from fl_app.params import Layout
 from fl_app.server_wiring import strategy
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.graph_use import add_updates, graph_of_sums, labels_of_sums
+from fl_app.strategies.graph_use import (
+    add_updates,
+    by_significance,
+    graph_of_sums,
+    labels_of_sums,
+)
+from fl_app.strategies.replies import Replies
 from fl_app.strategies.state import load, save
 from fl_app.testing.toy import DETECTION, context, play, reply, roster
 
@@ -198,8 +202,8 @@ def test_a_look_ahead_before_the_clustering_sees_one_community_in_noise(name: st
 
 def _graph_of_groups(labels: list[int]) -> ClientGraph:
     """Return a graph of cumulated updates that point to the unit vector of each client's group."""
-    partition = partial(by_modularity, how=DETECTION)
-    graph = graph_of_sums(context(contrast=True), BySignificance(partition))
+    given = context(contrast=True)
+    graph = graph_of_sums(given, by_significance(given))
     for client, group in enumerate(labels):
         noise = 0.01 * np.random.default_rng(client).normal(size=MANY)
         graph.put(client, (np.eye(MANY)[group] + noise).astype(np.float32), 1)
@@ -288,16 +292,18 @@ def test_clients_of_two_sizes_are_one_community(
     steps: float, noise: float, participation: float
 ) -> None:
     """Half of 24 clients have few samples, so fewer steps, or more noise as under DP-SGD."""
-    draw, partition = np.random.default_rng(0), partial(by_modularity, how=DETECTION)
-    graph = graph_of_sums(context(contrast=True), BySignificance(partition, lambda: 1))
+    draw, layout = np.random.default_rng(0), Layout(("w",), ((2000,),), 1)
+    given = context(contrast=True, layout=layout)
+    graph = graph_of_sums(given, by_significance(given, lambda: 1))
     few, drift = np.arange(24)[:, None] % 2 == 1, draw.normal(size=2000)
-    start = np.zeros((1, 2000), np.float32)
+    sent = np.zeros((1, 2000), np.float32)
     for server_round in range(1, 17):
         ids = np.sort(draw.choice(24, int(24 * participation), replace=False))
         own = np.where(few, noise, min(noise, 1.0)) * draw.normal(size=(24, 2000))
         now = np.where(few, steps, 1.0) * (drift + 0.5 * draw.normal(size=2000))
-        models = -(now + own)[ids].astype(np.float32)
-        add_updates(graph, server_round, ids, start, np.zeros(len(ids), int), models)
+        models, one = -(now + own)[ids].astype(np.float32), np.zeros(len(ids), int)
+        replies = Replies(ids, models, one, *np.ones((3, len(ids))))
+        add_updates(graph, given, server_round, replies, sent, one)
     assert graph.labels().max() == 0
 
 

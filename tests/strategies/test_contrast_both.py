@@ -92,8 +92,7 @@ def _own_finds(
 ) -> None:
     """Let the own graph of a method find these communities (n,)."""
     state: Any = strategy.state
-    own = state.graph if isinstance(strategy, ChangingCommunities) else state.own
-    monkeypatch.setattr(own, "labels", lambda among=None: labels)
+    monkeypatch.setattr(state.graph, "labels", lambda among=None: labels)
 
 
 @pytest.mark.parametrize("name", ONCE_METHODS)
@@ -104,7 +103,7 @@ def test_where_contrast_knows_nobody_the_own_graph_is_asked(
     _own_finds(monkeypatch, strategy, np.array([0, 1]))
     play(strategy, roster(2), range(1, 4), client=_steps(PAIRS))
     state: Any = strategy.state
-    assert len(state.graph) == 0
+    assert len(state.sums) == 0
     assert parts(strategy) == {frozenset({0}), frozenset({1})}
     assert state.clustered_at == 3
 
@@ -236,16 +235,16 @@ def test_own_communities_stay_until_contrast_does_more_than_join_them(
     strategy = _built(name, fallback=False)
     state: Any = strategy.state
     _own_finds(monkeypatch, strategy, np.arange(CLIENTS) % 6)
-    found = {"graph": np.arange(CLIENTS) % 2}
-    monkeypatch.setattr(state.graph, "labels", lambda among=None: found["graph"])
+    found = {"sums": np.arange(CLIENTS) % 2}
+    monkeypatch.setattr(state.sums, "labels", lambda among=None: found["sums"])
     play(strategy, roster(CLIENTS), range(1, 4), client=_steps(GROUPS))
     assert len(parts(strategy)) == 6
     state.evaluated = {CLIENTS: 5}
-    found["graph"] = np.arange(CLIENTS) % 3
+    found["sums"] = np.arange(CLIENTS) % 3
     play(strategy, roster(CLIENTS), range(4, 8), client=_steps(GROUPS))
     assert len(parts(strategy)) == 6
     assert state.by_own
-    found["graph"] = np.arange(CLIENTS) % 4
+    found["sums"] = np.arange(CLIENTS) % 4
     play(strategy, roster(CLIENTS), range(8, 12), client=_steps(GROUPS))
     assert len(parts(strategy)) == 4
     assert not state.by_own

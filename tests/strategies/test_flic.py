@@ -13,7 +13,8 @@ from flwr.common import Code, EvaluateRes, FitRes, Status
 
 from fl_app.params import Layout
 from fl_app.strategies.flic import Flic
-from fl_app.strategies.graph_use import add_updates, graph_of_updates
+from fl_app.strategies.graph_use import add_updates, by_significance, graph_of_sums
+from fl_app.strategies.replies import Replies
 from fl_app.testing.toy import (
     DETECTION,
     LAYOUT,
@@ -151,15 +152,15 @@ def test_with_contrast_clients_of_one_kind_stay_one_community() -> None:
 
 
 def test_cumulated_updates_are_of_usual_length_without_their_mean() -> None:
-    graph = graph_of_updates(context(contrast=True), lambda: 1)
-    start = np.zeros(SIZE, np.float32)
+    given = context(contrast=True)
+    graph = graph_of_sums(given, by_significance(given))
+    sent = np.zeros((1, SIZE), np.float32)
     models = -np.eye(SIZE, dtype=np.float32)[:3] * np.array([[1], [2], [8]], np.float32)
-    ids = np.array([4, 1, 7])
+    ids, one = np.array([4, 1, 7]), np.zeros(3, int)
+    replies = Replies(ids, models, one, *np.ones((3, 3)))
     for server_round in (1, 2):
-        add_updates(graph, server_round, ids, start[None], np.zeros(3, int), models)
-    add_updates(
-        graph, 3, ids[:2], start[None], np.zeros(2, int), models[:2]
-    )  # too few for a common drift
+        add_updates(graph, given, server_round, replies, sent, one)
+    add_updates(graph, given, 3, replies, sent, np.array([0, 0, 1]))  # too few for a common drift
     expected = 2 * (2 * np.eye(SIZE)[:3] - 2 / 3 * np.eye(SIZE)[:3].sum(axis=0))
     vectors = graph.vectors
     np.testing.assert_allclose(vectors.read(vectors.rows_of(ids.tolist())), expected, atol=1e-6)
