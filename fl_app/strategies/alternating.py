@@ -156,8 +156,11 @@ class Alternating(CommunityStrategy):
         """Whether EARLIEST of the rounds are over."""
         return server_round >= EARLIEST * self.context.rounds
 
-    def first_common(self) -> Vector:
-        """Return the model (d,) from which the common one starts: that of most clients."""
+    def first_common(self) -> Vector | None:
+        """Return the model (d,) from which the common one starts: that of most clients.
+
+        None: the mean of the models, weighted by their clients.
+        """
         rows = np.bincount(list(self.users().values()))
         model: Vector = self.state.communities.models[int(rows.argmax())].copy()
         return model

@@ -98,12 +98,11 @@ class ChangingCommunities(CommunityStrategy):
             if row in means:
                 graph.put(client, means[row], server_round)
 
-    def inside(self, models: Vectors, labels: Labels) -> np.ndarray:
-        """Return which models (k, d) of communities (n,) count in the global model."""
+    def inside(self, models: Vectors, sizes: Labels) -> np.ndarray:
+        """Return which models (k, d) of communities of these sizes (k,) count in the global one."""
         multiple = self.context.clip_update
         if multiple is None:
             return np.ones(len(models), bool)
-        sizes = np.bincount(labels, minlength=len(models))
         return ~screen.outside(models, sizes, multiple=multiple)
 
     def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:
@@ -204,8 +203,7 @@ class ChangingCommunities(CommunityStrategy):
         state = self.state
         if self.judges and not state.judged and len(state.communities.models) > 1:
             now = state.communities
-            labels = np.array(list(now.members.values()), int)
-            weights = self.inside(now.models, labels) * np.bincount(labels)
+            weights = self.inside(now.models, now.sizes) * now.sizes
             common = weighted_mean(now.models, weights.astype(float))
             begin(state, server_round, common=common if state.common is None else None)
             state.judged = True

@@ -224,7 +224,7 @@ class CommunityDiscovery(ChangingCommunities):
         """
         now, layout = self.state.communities, self.context.layout
         odd = strayed(self.between, replies, self.state.global_model, layout)
-        inside = self.inside(now.models, np.array(list(now.members.values()), int))
+        inside = self.inside(now.models, now.sizes)
         far = {client for client, row in now.members.items() if not inside[row]}
         return odd | far | self.cohort.odd_updates.keys()
 
@@ -266,7 +266,8 @@ class CommunityDiscovery(ChangingCommunities):
         if not len(models):  # of who did not fall back, all models are too old
             return
         before = self.state.global_model
-        after = weighted_mean(models, self.inside(models, labels[labels >= 0]).astype(float))
+        sizes = np.bincount(labels[labels >= 0])
+        after = weighted_mean(models, self.inside(models, sizes).astype(float))
         self.state.global_model = after
         length = float(np.linalg.norm(after))
         self.aggregator.step = float(np.linalg.norm(after - before)) / length if length else None

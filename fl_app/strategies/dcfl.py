@@ -181,8 +181,7 @@ class Dcfl(ChangingCommunities):
         now = self.state.communities = self.with_fallen(models[:-1], members, replies)
         near, whole = self._near(), models[-1]
         if not near.all() and self.aggregator.rule is weighted_mean:
-            counts = np.bincount(list(now.members.values()))
-            whole = weighted_mean(now.models, (near * counts).astype(float))
+            whole = weighted_mean(now.models, (near * now.sizes).astype(float))
         self.state.global_model = whole
 
     def _note_starts(self, among: Labels, ids: Labels) -> None:
@@ -220,9 +219,8 @@ class Dcfl(ChangingCommunities):
     def _near(self) -> np.ndarray:
         """Return which communities (k,) are not far from all others, which would hide how far
         those are from each other."""
-        counts = np.bincount([*self.state.communities.members.values()])
-        models = self.state.communities.models
-        return self.inside(models, np.repeat(np.arange(len(counts)), counts))
+        now = self.state.communities
+        return self.inside(now.models, now.sizes)
 
     def _dunn(self, labels: Labels, among: Labels, ids: Labels) -> float:
         """Return the Dunn index of communities (m,) in the distances in which they are found."""

@@ -27,7 +27,7 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import Roster, roster
 from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector, Vectors
+from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vectors
 from fl_app.used_with import UsedWith
 
 
@@ -190,10 +190,10 @@ class FedDrift(Alternating):
     def _merge(self, into: Labels) -> None:
         """Merge models (m,), with the weights of their clients."""
         now = self.state.communities
-        counts = np.bincount(list(now.members.values()), minlength=len(into))
+        sizes = now.sizes.astype(float)
         for first in np.flatnonzero(np.bincount(into) > 1):
             rows = np.flatnonzero(into == first)
-            now.models[first] = weighted_mean(now.models[rows], counts[rows].astype(float))
+            now.models[first] = weighted_mean(now.models[rows], sizes[rows])
             self.events.append(Event("merged", f"models {rows.tolist()}"))
         self._keep(into)
 
@@ -265,11 +265,8 @@ class FedDrift(Alternating):
         """
         return len(set(self.state.communities.members.values())) > 1
 
-    def first_common(self) -> Vector:
-        """Return the mean (d,) of all models, weighted by their clients: they have one ancestor."""
-        now = self.state.communities
-        counts = np.bincount(list(now.members.values()), minlength=len(now.models))
-        return weighted_mean(now.models, counts.astype(float))
+    def first_common(self) -> None:
+        """Return None: it is the mean of all models, since they have one ancestor."""
 
     def choices(self) -> Mapping[int, int]:
         """Return the model of each client."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from fl_app.records.checkpoint import CheckpointError
 from fl_app.records.tensors import Stored
-from fl_app.types import Vector, Vectors
+from fl_app.types import Labels, Vector, Vectors
 
 PLAIN = (int, str, bool, NoneType)
 """Types that JSON stores unchanged; they are saved without recursion, which is faster."""
@@ -54,6 +54,11 @@ class Communities:
     def of(cls, initial: Vector) -> Self:
         """Return a single community with the initial model (d,), without members."""
         return cls(initial[None, :].copy())
+
+    @property
+    def sizes(self) -> Labels:
+        """The number of members of each community (k,)."""
+        return np.bincount(np.array(list(self.members.values()), int), minlength=len(self.models))
 
     def rows_for(self, client_id: int) -> Sequence[int]:
         """Return the rows of the models that a client receives."""

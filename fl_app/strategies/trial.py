@@ -63,8 +63,7 @@ def begin(state: JudgedState, server_round: int, common: Vector | None = None) -
         state.common = common
     elif state.common is None:
         now = state.communities
-        counts = np.bincount(list(now.members.values()), minlength=len(now.models))
-        state.common = weighted_mean(now.models, counts.astype(float))
+        state.common = weighted_mean(now.models, now.sizes.astype(float))
     state.split_at, state.looked, state.prolonged = server_round, False, False
     forget(state)
 
