@@ -66,7 +66,7 @@ class Seen:
 
     def look(self, cohort: Cohort, answers: Sequence[FitAnswer], norms: np.ndarray) -> None:
         """Look at the updates of one round, before they are screened."""
-        received = cohort._received_by(answers)
+        received = np.array([cohort._norm_sent(each.row) for each in answers])
         usual = usual_norms(norms, received)
         longer = norms > limits(usual, received, multiple=CLIP, of=len(norms))
         longer &= not cohort.screens_direction

@@ -174,7 +174,7 @@ class Cohort:
         The norms are those of the direction already with `screens_direction`, or without buffers,
         and a cohort without a majority cannot tell what is usual of it.
         """
-        received = self._received_by(answers)
+        received = np.array([self._norm_sent(answer.row) for answer in answers])
         usual = screen.usual_norms(norms, received, self._former)
         part = self._direction if self.screens_direction else slice(0, self.size)
         found = [Screened(part, norms, received, usual)]
@@ -235,11 +235,8 @@ class Cohort:
                 model = models[row, self.unseen]
                 models[row, self.unseen] = screen.shortened(model, start[self.unseen], norm=limit)
 
-    def _received_by(self, answers: Sequence[FitAnswer]) -> Weights:
-        """Return the norm of the screened part of the model that each client received (n,)."""
-        return np.array([self._norm_sent(answer.row) for answer in answers])
-
     def _norm_sent(self, row: int) -> float:
+        """Return the norm of the screened part of a model that was sent."""
         if not self.screens_direction:
             return self._sent.norm(row)
         return float(np.linalg.norm(self.sent[row][self._direction]))

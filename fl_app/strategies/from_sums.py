@@ -12,7 +12,6 @@ from fl_app.strategies.cohort import FitFailures, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.outcome import Event
 from fl_app.strategies.roster import Roster
-from fl_app.strategies.sampling import draw_at_most
 from fl_app.types import Vectors
 
 
@@ -33,20 +32,14 @@ class FromSums(CommunityStrategy, ABC):
 
     def configure_scores(self, server_round: int, known: Roster) -> tuple[Vectors, dict[int, Rows]]:
         """Begin an evaluation; return models (m, d) and the rows that each client chooses from."""
-        context = self.context
-        asked = draw_at_most(
-            context.evaluate_at_most,
-            list(known.proxies()),
-            seed=context.seed,
-            server_round=server_round,
-        )
+        asked = self.to_evaluate(server_round, list(known.proxies()))
         models, rows = self.attribute(asked)
         self.evaluation.begin()
         return models, dict(zip(asked, rows, strict=True))
 
     def aggregate_scores(self, mean: float, deviation: float) -> None:
         """Store mean and deviation of the accuracy over the clients of an evaluation."""
-        self.evaluation.receive_mean(mean, deviation)
+        self.evaluation.scores.overall = mean, deviation
 
     def aggregate_sums(
         self, server_round: int, sums: SlotSums

@@ -1,8 +1,10 @@
 """The evaluation of models by the clients: requests and scores."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from math import isfinite
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -138,21 +140,10 @@ class ModelEvaluation:
 
         It records its rejections elsewhere, since the next round clears those of the method.
         """
-        found = ModelEvaluation(
-            rejections,
-            metrics=self._metrics,
-            has_accuracy=self._has_accuracy,
-            private=self._private,
-            chose=self._chose,
-        )
-        found.check = self.check
-        found._asked, found._choosing = self._asked, self._choosing
+        found = copy(self)
+        found._rejections = rejections
         self.begin()
         return found
-
-    def receive_mean(self, mean: float, deviation: float) -> None:
-        """Set `scores` from the accuracy over all clients, of none of which it is known."""
-        self.scores.overall = mean, deviation
 
     def receive(self, results: EvaluateReplies, failures: EvaluateFailures) -> None:
         """Set `scores` from the valid replies."""
@@ -191,7 +182,7 @@ class ModelEvaluation:
             for each in answers
             if each.community == GLOBAL and each.accuracy is not None
         }
-        for each in sorted(answers, key=_by_client_and_loss):
+        for each in sorted(answers, key=attrgetter("client_id", "choice_loss", "community")):
             if each.community != GLOBAL:
                 best.setdefault(each.client_id, each)
         return Scores(
@@ -255,7 +246,3 @@ def _community(reply: EvaluateRes) -> object:
 def _instruction(model: Parameters, server_round: int, row: int, choose: bool) -> EvaluateIns:
     config: dict[str, Scalar] = {"round": server_round, "community": row, "choose": choose}
     return EvaluateIns(model, config)
-
-
-def _by_client_and_loss(answer: EvaluationAnswer) -> tuple[int, float, int]:
-    return answer.client_id, answer.choice_loss, answer.community

@@ -9,7 +9,6 @@ from fl_app.records.serving import GLOBAL_MODEL, REFERENCE, Served, community_na
 from fl_app.strategies import abilities
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import Rows
-from fl_app.strategies.sampling import draw_at_most
 from fl_app.types import Vector, Vectors, Weights
 
 CHUNK = 256
@@ -28,14 +27,7 @@ def served(
     clients with such a model are missing.
     A client that had a choice has the model of its last one.
     """
-    scored = set(
-        draw_at_most(
-            method.context.evaluate_at_most,
-            list(client_ids),
-            seed=method.context.seed,
-            server_round=server_round,
-        )
-    )
+    scored = set(method.to_evaluate(server_round, list(client_ids)))
     names = _Names(method.state.communities.models, method.state.global_model)
     clients: dict[int, tuple[str, ...]] = {}
     for start in range(0, len(client_ids), CHUNK):

@@ -6,8 +6,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from fl_app.strategies.state import SCALARS, Persistent
+
 KEYS = (int, float, str)
-SCALARS = (int, float, bool, str)
 
 
 def check_fields(kind: type) -> None:
@@ -22,7 +23,7 @@ def check_fields(kind: type) -> None:
 
 def _faults(hint: Any, name: str, outer: tuple[type, ...]) -> list[str]:
     """Return what is wrong with a field; `outer` are the dataclasses that it is part of."""
-    if isinstance(hint, type) and is_dataclass(hint) and not _saves_itself(hint):
+    if isinstance(hint, type) and is_dataclass(hint) and not issubclass(hint, Persistent):
         return [] if hint in outer else _parts_faults(hint, name, (*outer, hint))
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
@@ -59,11 +60,7 @@ def _is_restored(hint: Any, origin: Any) -> bool:
     if hint in (*SCALARS, NoneType, Any, list, set, frozenset, tuple) or origin is Literal:
         return True
     kind = getattr(hint, "array_type", origin or hint)  # of an array with its shape
-    return isinstance(kind, type) and (issubclass(kind, np.ndarray) or _saves_itself(kind))
-
-
-def _saves_itself(kind: type) -> bool:
-    return hasattr(kind, "arrays") and hasattr(kind, "restore")
+    return isinstance(kind, type) and issubclass(kind, np.ndarray | Persistent)
 
 
 def _told(hint: Any) -> str:

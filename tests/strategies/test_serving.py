@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.serving import served
 from fl_app.types import Vectors
 
@@ -14,6 +15,8 @@ MODELS = np.array([[1, 2], [1, 2], [3, 4]], np.float32)
 
 class _Method:
     """Sends community models, the global model and mixtures, as its `rows` say."""
+
+    to_evaluate = CommunityStrategy.to_evaluate
 
     def __init__(self, rows: dict[int, tuple[int, ...]], most: int | None = None) -> None:
         self.rows = rows
