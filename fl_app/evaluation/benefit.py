@@ -8,6 +8,7 @@ from jaxtyping import Float
 from scipy.special import stdtr
 
 from fl_app.aggregation import lower_median
+from fl_app.evaluation.ranks import holm
 from fl_app.types import Labels, Weights
 
 Parts = Float[np.ndarray, "n p"]
@@ -131,15 +132,10 @@ def judge(
 def rejected(p_values: Mapping[int, float]) -> frozenset[int]:
     """Return the hypotheses that Holm's method rejects, a true one with probability LEVEL at most.
 
-    In ascending order of their p-values, the j-th of k is, while `p < LEVEL / (k - j + 1)`: Holm,
-    Scandinavian Journal of Statistics 6, 1979.
+    Those of which the p-value that `holm` adjusts is below LEVEL.
     """
-    found: list[int] = []
-    for row in sorted(p_values, key=p_values.__getitem__):
-        if p_values[row] >= LEVEL / (len(p_values) - len(found)):
-            break
-        found.append(row)
-    return frozenset(found)
+    adjusted = holm(np.array([*p_values.values()])).tolist()
+    return frozenset(row for row, p in zip(p_values, adjusted, strict=True) if p < LEVEL)
 
 
 def p_above(values: Weights, *, trimmed: float = 0.0) -> float:

@@ -66,7 +66,7 @@ def wilcoxon_holm(scores: Scores, best: int) -> np.ndarray:
     """Return p (methods,) of the signed-rank test of each method with the method `best`.
 
     Adjusted for all of them by Holm; 1 for `best` itself and for a method that is equal in each
-    problem. Wilcoxon, Biometrics Bulletin 1945; Holm, Scandinavian Journal of Statistics 1979.
+    problem. Wilcoxon, Biometrics Bulletin 1945.
     """
     from scipy.stats import wilcoxon
 
@@ -81,7 +81,10 @@ def wilcoxon_holm(scores: Scores, best: int) -> np.ndarray:
 
 
 def holm(chances: np.ndarray) -> np.ndarray:
-    """Return p (m,) adjusted for m tests: the i-th smallest times m - i + 1, never decreasing."""
+    """Return p (m,) adjusted for m tests: the i-th smallest times m - i + 1, never decreasing.
+
+    Holm, Scandinavian Journal of Statistics 6, 1979.
+    """
     order = np.argsort(chances, kind="stable")
     factors = np.arange(len(chances), 0, -1)
     adjusted = np.minimum(np.maximum.accumulate(chances[order] * factors), 1.0)

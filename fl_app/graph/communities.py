@@ -114,12 +114,12 @@ def affinity_propagation(
     distance: Matrix,
     *,
     damping: float,
-    preference: float | Literal["median"],
+    preference: float | None,
     seed: int,
 ) -> Labels:
     """Return communities (n,) around exemplars, on the similarity `-distance` (n, n).
 
-    `preference` is the suitability of every client as an exemplar, by default the median
+    `preference` is the suitability of every client as an exemplar, None the median
     similarity of different clients; a lower value gives fewer communities. Among equal clients
     (nearer than COPY) only the first can be an exemplar, because three equally suited clients
     would block each other and join another community. If all distances are equal, all clients are
@@ -134,7 +134,7 @@ def affinity_propagation(
     if len(distance) < 2 or np.ptp(apart) == 0:
         return np.zeros(len(distance), int)
     median = float(np.median(apart))
-    level = -median if preference == "median" else preference
+    level = -median if preference is None else preference
     copies = np.tril(distance <= COPY * median, -1).any(axis=1)
     suited = np.where(copies, min(level, -float(apart.sum())), level)
     tried = (damping, STRONGEST) if damping < STRONGEST else (damping,)

@@ -126,7 +126,7 @@ class BySignificantCut(BySignificance):
 
 @dataclass(frozen=True, kw_only=True)
 class ByExemplars:
-    """Affinity propagation: see `affinity_propagation`; `preference` None means the median."""
+    """Affinity propagation: see `affinity_propagation`."""
 
     damping: float
     preference: float | None
@@ -134,10 +134,9 @@ class ByExemplars:
 
     def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
         """Return the communities (m,)."""
-        level: float | Literal["median"] = "median" if self.preference is None else self.preference
         distance = graph.values(among).astype(np.float64)
         return affinity_propagation(
-            distance, damping=self.damping, preference=level, seed=self.seed
+            distance, damping=self.damping, preference=self.preference, seed=self.seed
         )
 
     def similarity(self, graph: ClientGraph, among: Labels) -> None:

@@ -1,7 +1,6 @@
 """Partitions of a similarity (n, n) in [0, 1], of which `significant` keeps the splits."""
 
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
@@ -32,8 +31,7 @@ def by_exemplars(
     """Return the communities (n,) of `affinity_propagation` on the distance 1 - similarity."""
     distance = 1.0 - similarity
     np.fill_diagonal(distance, 0.0)
-    level: float | Literal["median"] = "median" if preference is None else preference
-    return affinity_propagation(distance, damping=damping, preference=level, seed=seed)
+    return affinity_propagation(distance, damping=damping, preference=preference, seed=seed)
 
 
 def by_merging(similarity: Matrix, *, linkage: Linkage, resolution: float) -> Labels:

@@ -65,11 +65,8 @@ class ClientVectors:
             self._norms.append(0.0)
             self._counts.append(1)
             self._odd.append(odd)
-        self._rounds[row], self._odd[row] = round, odd
-        self._norms[row], self._counts[row] = norm, 1
-        self.changed.add(row)
-        for lengths in self._lengths.values():
-            lengths[:, row : row + 1] = np.nan
+        self._odd[row], self._counts[row] = odd, 1
+        self._note(row, round, norm)
 
     def add(self, client_id: int, vector: Vector, round: int) -> None:
         """Add `vector` (d,), sent in `round`, to the client's stored vector, as `put` stores it.
@@ -82,9 +79,13 @@ class ClientVectors:
             return
         self.backend.add(row, vector)
         width = self.table().shape[1]
-        self._norms[row] = float(np.linalg.norm(self.read(np.array([row]), slice(0, width))[0]))
-        self._rounds[row] = round
+        norm = float(np.linalg.norm(self.read(np.array([row]), slice(0, width))[0]))
         self._counts[row] += 1
+        self._note(row, round, norm)
+
+    def _note(self, row: int, round: int, norm: float) -> None:
+        """Note the round and the norm of a row that was stored."""
+        self._rounds[row], self._norms[row] = round, norm
         self.changed.add(row)
         for lengths in self._lengths.values():
             lengths[:, row : row + 1] = np.nan

@@ -13,7 +13,7 @@ from fl_app.graph.dcfl_distance import dcfl_between, dcfl_distance, dcfl_diverge
 from fl_app.graph.validity import dunn_index
 
 affinity_propagation = partial(
-    communities.affinity_propagation, damping=0.5, preference="median", seed=0
+    communities.affinity_propagation, damping=0.5, preference=None, seed=0
 )
 
 
