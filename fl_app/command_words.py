@@ -33,7 +33,7 @@ def in_shell(word: str) -> str:
 
 def list_of(key: str, name: str) -> str:
     """Return the override of a list with one name, such as `data.exclude=[age]`."""
-    return in_shell(f"{key}=[{as_value(name)}]")
+    return in_shell(override(key, [name]))
 
 
 def flwr_command(overrides: list[str], connection: str = "") -> str:
@@ -43,12 +43,7 @@ def flwr_command(overrides: list[str], connection: str = "") -> str:
 
 
 def override(key: str, value: str | list[str]) -> str:
-    """Return a Hydra override for the literal `value`, with special characters escaped."""
+    """Return a Hydra override for the literal `value`: see `as_value`."""
     if isinstance(value, list):
-        return f"{key}=[{','.join(map(_quoted, value))}]"
-    return f"{key}={_quoted(value)}"
-
-
-def _quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+        return f"{key}=[{','.join(map(as_value, value))}]"
+    return f"{key}={as_value(value)}"

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fl_app import deploy_arguments
+from fl_app.command_words import override
 from fl_app.deploy_clients import clients_of
 from fl_app.deploy_keeper import keep
 from fl_app.deploy_state import HELD, LOG, keeper, told_of_count, used_by_run
@@ -230,8 +231,7 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
     clients = clients_of(overrides, nodes)
     words = [sys.executable, "-m", "fl_app.main", *overrides]
     words += ["engine=deployment", f"engine.connection={NAME}"]
-    escaped = str(folder).replace("\\", "\\\\").replace("'", "\\'")
-    words += [f"engine.folder='{escaped}'", f"population.clients={clients}"]
+    words += [override("engine.folder", str(folder)), f"population.clients={clients}"]
     if missing := sorted(set(range(clients)) - set(nodes)):
         print(f"without clients {missing}, whose nodes were removed; add-node brings them back")
         words += ["engine.nodes_timeout_s=9999", "engine.connect_timeout_s=15"]

@@ -6,6 +6,7 @@ from typing import Any
 from fl_app.client.sketch_release import SketchRelease
 from fl_app.masking.settings import SecAgg
 from fl_app.masking.stages import FEWEST
+from fl_app.rng import cohort_size
 from fl_app.schema import EngineConfig, Target
 from fl_app.strategies.from_sums import FromSums
 from fl_app.wiring import masking, task
@@ -87,7 +88,7 @@ def _of_sketches(strategy: Target, settings: SecAgg, engine: EngineConfig) -> li
         )
     smallest, share = strategy.options["smallest"], strategy.options["participation"]
     least = max(settings.smallest, FEWEST)
-    sampled = max(1, round(share * smallest))
+    sampled = cohort_size(share, smallest)
     if sampled < least:
         found.append(
             f"strategy.smallest must be so large that {least} clients or more of a community are "
@@ -121,7 +122,7 @@ def _of_cohort(strategy: Target, population: Target, settings: SecAgg) -> list[s
     share, clients = strategy.options.get("participation"), population.options.get("clients")
     if not isinstance(share, float) or not isinstance(clients, int):
         return []
-    sampled = max(1, round(share * clients))
+    sampled = cohort_size(share, clients)
     least = max(settings.smallest, FEWEST)
     if sampled >= least:
         return []

@@ -13,6 +13,7 @@ from typing import Any
 from hydra.utils import get_object
 
 from fl_app import own_resolvers
+from fl_app.command_words import override
 from fl_app.own_sources import DOTTED, beside, imported, sources
 
 PROJECT = "project"
@@ -85,8 +86,8 @@ def _folder(named: str) -> Path:
 
 def overrides() -> list[str]:
     """Return the override that adds the folders to Hydra's search path, if there are any."""
-    folders = ",".join(f"'file://{folder}'" for folder in searched)
-    return [f"hydra.searchpath=[{folders}]"] if folders else []
+    folders = [f"file://{folder}" for folder in searched]
+    return [override("hydra.searchpath", folders)] if folders else []
 
 
 def versions() -> tuple[tuple[str, int, int], ...]:

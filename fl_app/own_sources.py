@@ -5,9 +5,9 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from fl_app.types import LONGEST_NAME
+
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-LONGEST = 255
-"""Bytes of the name of a file."""
 
 
 def sources(path: Path) -> list[Path]:
@@ -61,7 +61,7 @@ def beside(file: Path) -> Iterator[Path]:
     for text in _constants(file):
         # such as Path(__file__).with_name("words.txt")
         named = file.parent / text
-        short = len(text.encode(errors="replace")) <= LONGEST
+        short = len(text.encode(errors="replace")) <= LONGEST_NAME
         is_name = short and Path(text).name == text
         if is_name and named.suffix != ".py" and named.is_file():
             yield named

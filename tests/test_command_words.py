@@ -2,12 +2,11 @@
 
 import subprocess
 
-import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.command_words import as_value, in_shell, is_key, list_of
+from fl_app.command_words import as_value, in_shell, is_key, list_of, override
 
 NAMES = ["age", "Blood Pressure (mmHg)", "größe", "it's", 'a "b"', "$HOME", "back\\slash", "end\\",
          "back\\'s", "a\\\\b", "`x`", "!x", "true", "null", "3", "-1", "a,b", "a=b", "[x]", "{x}",
@@ -41,7 +40,9 @@ def test_the_shell_passes_a_word_on_as_it_was() -> None:
     assert [str(each) for each in read] == NAMES
 
 
-@pytest.mark.parametrize("name", ["age", "größe"])
-def test_a_list_of_one_name_is_read_as_it(name: str) -> None:
-    typed = list_of("data.exclude", name).strip('"')
-    assert OverridesParser.create().parse_override(typed).value() == [name]
+def test_hydra_reads_an_override_as_the_text_or_the_list_that_it_was() -> None:
+    parser = OverridesParser.create()
+    read = [parser.parse_override(override("records.folder", name)).value() for name in NAMES]
+    assert [str(each) for each in read] == NAMES
+    listed = parser.parse_override(override("data.exclude", NAMES)).value()
+    assert [str(each) for each in listed] == NAMES

@@ -72,6 +72,17 @@ def test_a_package_on_the_search_path_is_its_folder() -> None:
     assert found == [Path(own.__file__).parent / "client"]
 
 
+def test_options_are_found_in_a_folder_of_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "searched", [])
+    folder = tmp_path / "it's, a \\ b"
+    (folder / "experiment").mkdir(parents=True)
+    (folder / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 7\n")
+    own.search(folder)
+    assert load(["experiment=mine"]).seed == 7
+
+
 def test_an_option_of_the_user_is_one_of_the_choices(folder: Path) -> None:
     own.search(folder / "conf")
     assert "mine" in choices("network")
