@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from flwr.common import FitIns, Parameters, Scalar
+from flwr.common import Scalar
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 
 from fl_app.learner_reports import HOLDS_OUT
 from fl_app.records.history import UNDONE
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import Offer, Rows
+from fl_app.strategies.cohort import Aggregated, FitInstructions, Offer, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import EARLIEST, decide
 from fl_app.strategies.outcome import View
@@ -64,7 +63,7 @@ class Alternating(CommunityStrategy):
         cohort: Sequence[int],
         client_manager: ClientManager,
         task: Mapping[str, Scalar] | None = None,
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Begin a round of the method, or one of the common model."""
         self._common_round = self.trains_common
         if self.holds_out(server_round):
@@ -117,9 +116,7 @@ class Alternating(CommunityStrategy):
         note(self.state, replies)
         return of_communities(self.state, replies) if self.context.private else replies
 
-    def train_common(
-        self, server_round: int, replies: Replies
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+    def train_common(self, server_round: int, replies: Replies) -> Aggregated:
         """Train the common model, or the one that is left."""
         now = self.state.communities
         if self.state.one:

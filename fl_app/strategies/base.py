@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
-from flwr.common import EvaluateIns, FitIns, Parameters, Scalar
+from flwr.common import EvaluateIns, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
@@ -15,7 +15,7 @@ from fl_app.aggregation import Rule, Weighting, sample_weights
 from fl_app.client.private_losses import TOLD
 from fl_app.learner_reports import HELD_OUT, WRONG_ADDS, Report
 from fl_app.strategies import abilities
-from fl_app.strategies.cohort import Cohort, FitFailures, FitReplies, Offer, Rows
+from fl_app.strategies.cohort import Cohort, FitFailures, FitInstructions, FitReplies, Offer, Rows
 from fl_app.strategies.community_aggregator import CommunityAggregator
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.graph_settings import GraphUse
@@ -168,7 +168,7 @@ class CommunityStrategy(Strategy, ABC):
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Sample from all clients; each receives the models of `attribute`."""
         present = list(roster(client_manager).proxies())
         cohort = self.sampler.draw(server_round, present, "all")
@@ -180,7 +180,7 @@ class CommunityStrategy(Strategy, ABC):
         cohort: Sequence[int],
         client_manager: ClientManager,
         task: Mapping[str, Scalar] | None = None,
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Begin a round: send each client of the cohort its model, or several to choose from.
 
         `task` has further settings for the clients by name.

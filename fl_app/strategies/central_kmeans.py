@@ -3,14 +3,13 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from flwr.common import FitIns, Parameters, Scalar
+from flwr.common import Parameters
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 
 from fl_app.kmeans.central import cluster
 from fl_app.rng import generator
 from fl_app.strategies.centroid_strategy import CentroidStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.cohort import Aggregated, FitFailures, FitInstructions, FitReplies
 from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
@@ -56,16 +55,13 @@ class CentralKMeans(CentroidStrategy):
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Ask no client to train."""
         return self.instruct(server_round, [], client_manager)
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Cluster the union."""
         self.rejections.add_failed(failures)
         points = self.union()

@@ -11,9 +11,8 @@ from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from flwr.common import FitIns, Parameters, Scalar
+from flwr.common import Parameters
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 from pydantic import Field, NonNegativeFloat
 
 from fl_app.aggregation import Weighting, weighted_mean
@@ -23,7 +22,7 @@ from fl_app.graph.partitions import by_modularity
 from fl_app.records.history import GIVEN_UP
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cfl_conditions import SplitConditions, parts_of
-from fl_app.strategies.cohort import FitFailures, FitReplies, Offer
+from fl_app.strategies.cohort import Aggregated, FitFailures, FitInstructions, FitReplies, Offer
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import decide
 from fl_app.strategies.graph_settings import GraphUse
@@ -148,7 +147,7 @@ class Cfl(CommunityStrategy):
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Sample in each cluster, or select all of it if a split is due; sample the unassigned."""
         self.alpha_cross = {}  # which a round that is skipped has none of
         present = [c for c in roster(client_manager).proxies() if c not in self.state.removed]
@@ -166,11 +165,8 @@ class Cfl(CommunityStrategy):
         return self.instruct(server_round, sorted(cohort), client_manager)
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Bipartition every cluster, then average in each remaining cluster."""
         every = self.receive(server_round, results, failures)
         learn(self.state, every, self.aggregator.rule, self.context.clip_update)

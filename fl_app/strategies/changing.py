@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from flwr.common import Parameters, Scalar
 
 from fl_app.aggregation import weighted_mean
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.ingress import screen
 from fl_app.records.history import FELL_BACK, UNDONE
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import Offer
+from fl_app.strategies.cohort import Aggregated, Offer
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import decide
 from fl_app.strategies.graph_use import add_updates, labels_of_sums, view_of
@@ -215,7 +214,7 @@ class ChangingCommunities(CommunityStrategy):
                 state.fallen = set(event.clients)
         self.events += found
 
-    def train_one(self, replies: Replies) -> tuple[Parameters, dict[str, Scalar]]:
+    def train_one(self, replies: Replies) -> Aggregated:
         """Train the one model after the communities were undone."""
         short = replace(replies, models=self.cohort.bounded(replies.models))
         self.aggregator.update(self.state.communities.models, short)

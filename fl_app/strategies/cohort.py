@@ -25,6 +25,9 @@ Offer = tuple[Vectors, list[Rows], list[int] | None]
 """Models (m, d), each client's rows of them, and the row with which each compares, if any does."""
 FitReplies = list[tuple[ClientProxy, FitRes]]
 FitFailures = list[tuple[ClientProxy, FitRes] | BaseException]
+FitInstructions = list[tuple[ClientProxy, FitIns]]
+Aggregated = tuple[Parameters, dict[str, Scalar]]
+"""The parameters and the metrics that `aggregate_fit` returns to Flower."""
 Check = Callable[[Vector, int], None]
 
 
@@ -109,7 +112,7 @@ class Cohort:
         config: Mapping[str, Scalar],
         reports: Sequence[Mapping[str, Report]],
         compared: Sequence[int] | None = None,
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Return the messages: each client trains one of the models (m, d) in its rows.
 
         `reports` are what each of them is asked to tell beside its model, by name. The model of its

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
-from flwr.common import Parameters, Scalar
 from pydantic import NonNegativeFloat
 
 from fl_app.aggregation import Weighting, sample_weights, weighted_mean
 from fl_app.attribution import mixed, nearest_models, weighted_nearest
 from fl_app.graph.similarity import ignored
 from fl_app.strategies.changing import ChangingCommunities, ChangingState
-from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.cohort import Aggregated, FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import (
@@ -182,11 +181,8 @@ class CommunityDiscovery(ChangingCommunities):
         return given
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Store the models, find the communities, and average within and over them."""
         every = self.receive(server_round, results, failures)
         replies = self.learn(every)

@@ -11,9 +11,8 @@ from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
-from flwr.common import FitIns, Parameters, Scalar
+from flwr.common import Parameters
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 from pydantic import Field
 
 from fl_app.aggregation import weighted_mean
@@ -26,7 +25,7 @@ from fl_app.graph.partitions import by_exemplars
 from fl_app.graph.validity import dunn_index
 from fl_app.ingress import screen
 from fl_app.strategies.changing import ChangingCommunities, ChangingState
-from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.cohort import Aggregated, FitFailures, FitInstructions, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of, graph_of_sums, groups_of, labels_of_sums
@@ -111,7 +110,7 @@ class Dcfl(ChangingCommunities):
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Sample from all clients; a round that is skipped has no Dunn index."""
         self.state.dunn = None
         return super().configure_fit(server_round, parameters, client_manager)
@@ -125,11 +124,8 @@ class Dcfl(ChangingCommunities):
         return stock, [(members.get(client, len(models)),) for client in client_ids]
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Store the update vectors, cluster again if necessary, average in each community."""
         sent = np.concatenate([self.state.communities.models, self.state.global_model[None, :]])
         every = self.receive(server_round, results, failures)

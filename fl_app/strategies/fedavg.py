@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from flwr.common import Parameters, Scalar
-
 from fl_app.aggregation import Weighting, median, weighted_mean
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.cohort import Aggregated, FitFailures, FitReplies
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.graph_settings import NO_SUSPECTS
@@ -23,11 +21,8 @@ class SingleModel(CommunityStrategy):
     compares = False
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Replace the model with the aggregate of the valid replies."""
         replies = self.receive(server_round, results, failures)
         self.aggregator.update(self.state.communities.models, replies)

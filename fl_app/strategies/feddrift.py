@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from flwr.common import FitIns, Parameters, Scalar
+from flwr.common import Parameters
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 from pydantic import PositiveFloat
 
 from fl_app.aggregation import Weighting, weighted_mean
@@ -19,7 +18,7 @@ from fl_app.graph.communities import agglomerative
 from fl_app.graph.loss_distance import loss_distance
 from fl_app.learner_reports import LARGEST, OFFERED, Report
 from fl_app.strategies.alternating import Alternating, AlternatingState
-from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.cohort import Aggregated, FitFailures, FitInstructions, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.graph_settings import NO_GRAPH
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome
@@ -92,7 +91,7 @@ class FedDrift(Alternating):
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Ask the sampled clients for the losses of all models."""
         self._known = roster(client_manager)
         count = len(self.state.communities.models)
@@ -105,11 +104,8 @@ class FedDrift(Alternating):
         return models, [tuple(range(len(models)))] * len(client_ids)
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Detect drifts, average the other replies, merge models, and add those of the drifted."""
         replies = self.receive(server_round, results, failures)
         if self.trains_common:

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
-from flwr.common import Parameters, Scalar
 
 from fl_app.aggregation import Weighting
 from fl_app.attribution import mixed
 from fl_app.client.mixture import WEIGHTS
 from fl_app.learner_reports import Report
 from fl_app.strategies.alternating import Alternating, AlternatingState
-from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.cohort import Aggregated, FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.outcome import CLUSTERED, Outcome, View
@@ -108,11 +107,8 @@ class FedEm(Alternating):
         return dict(zip(client_ids, self.weights_of(client_ids), strict=True))
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Store the clients' weights, and average the components."""
         replies = self.receive(server_round, results, failures)
         if self.trains_common:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
-from flwr.common import FitIns, Parameters, Scalar
+from flwr.common import Parameters
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 from pydantic import Field, PositiveFloat
 
 from fl_app.aggregation import Weighting
@@ -22,7 +21,7 @@ from fl_app.graph.spectral import spectral_parts
 from fl_app.learner_reports import LARGEST, Report
 from fl_app.rng import torch_seed
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies, Offer
+from fl_app.strategies.cohort import Aggregated, FitFailures, FitInstructions, FitReplies, Offer
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import settle
 from fl_app.strategies.graph_settings import NO_GRAPH
@@ -102,7 +101,7 @@ class FedGwc(CommunityStrategy):
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Sample in each cluster, and among the clients without one."""
         self.change = {}  # which a round that is skipped has none of
         present, members = roster(client_manager).proxies(), self.state.communities.members
@@ -119,11 +118,8 @@ class FedGwc(CommunityStrategy):
         return beside(self.state, *self.attribute(client_ids))
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Average in each cluster, reward its clients, and split it once its rewards are known."""
         replies = self.receive(server_round, results, failures)
         now = self.state.communities

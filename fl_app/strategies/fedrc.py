@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from flwr.common import FitIns, Scalar
+from flwr.common import Scalar
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 
 from fl_app.aggregation import Weighting, sample_weights
 from fl_app.client.mixture import CLASS_WEIGHTS, PRIORS
 from fl_app.learner_reports import Report
+from fl_app.strategies.cohort import FitInstructions
 from fl_app.strategies.fedem import FedEm, FedEmState, summing_to_one
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RuleName, ServerContext
@@ -72,7 +72,7 @@ class FedRc(FedEm):
         cohort: Sequence[int],
         client_manager: ClientManager,
         task: Mapping[str, Scalar] | None = None,
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Send the shares of the classes with the models, once clients have told some."""
         given = dict(task or {})
         if self.state.class_weights and not self.trains_common:

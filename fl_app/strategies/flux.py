@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from flwr.common import FitIns, Parameters, Scalar
+from flwr.common import Parameters
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 from pydantic import Field, PositiveFloat
 
 from fl_app.aggregation import Weighting
@@ -23,7 +22,14 @@ from fl_app.graph.detection import ByDensity
 from fl_app.learner_reports import Report
 from fl_app.records.serving import Descriptors
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies, Offer, Rows
+from fl_app.strategies.cohort import (
+    Aggregated,
+    FitFailures,
+    FitInstructions,
+    FitReplies,
+    Offer,
+    Rows,
+)
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import decide
 from fl_app.strategies.graph_settings import GraphUse
@@ -140,7 +146,7 @@ class Flux(CommunityStrategy):
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Select all clients if they describe their data, otherwise a sample and all new ones."""
         present, members = list(roster(client_manager).proxies()), self.state.communities.members
         self._all_describe = self._is_due(server_round)
@@ -170,11 +176,8 @@ class Flux(CommunityStrategy):
         return beside(self.state, models, rows)
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Find or join communities by new descriptors, then average the replies of each."""
         replies, due = self.receive(server_round, results, failures), self._is_due(server_round)
         members = self.state.communities.members

@@ -4,11 +4,9 @@ from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from flwr.common import Parameters, Scalar
-
 from fl_app.masking.slots import SlotSums
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, Rows
+from fl_app.strategies.cohort import Aggregated, FitFailures, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.outcome import Event
 from fl_app.strategies.roster import Roster
@@ -41,9 +39,7 @@ class FromSums(CommunityStrategy, ABC):
         """Store mean and deviation of the accuracy over the clients of an evaluation."""
         self.evaluation.scores.overall = mean, deviation
 
-    def aggregate_sums(
-        self, server_round: int, sums: SlotSums
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+    def aggregate_sums(self, server_round: int, sums: SlotSums) -> Aggregated:
         """Move each model by the mean update of the clients that chose it.
 
         All that the method learns of a round under secure aggregation.

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from flwr.common import FitIns, Parameters
+from flwr.common import Parameters
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 from pydantic import PositiveFloat
 
 from fl_app.aggregation import Weighting
@@ -19,6 +18,7 @@ from fl_app.graph.communities import Linkage
 from fl_app.graph.detection import ByMerging, BySignificance
 from fl_app.graph.partitions import by_merging
 from fl_app.graph.similarity import UpdateDistance
+from fl_app.strategies.cohort import FitInstructions
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import (
     DottedPath,
@@ -101,7 +101,7 @@ class Hierarchical(TwoPhase):
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Sample as usual; select all clients in the clustering round."""
         if self.clusters_anew(server_round):
             present = list(roster(client_manager).proxies())

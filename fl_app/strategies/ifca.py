@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from flwr.common import Parameters, Scalar
 
 from fl_app.aggregation import Weighting
 from fl_app.records.history import FELL_BACK
 from fl_app.rng import generator
 from fl_app.strategies.alternating import Alternating, AlternatingState
-from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.cohort import Aggregated, FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.graph_settings import NO_SUSPECTS
@@ -149,11 +148,8 @@ class Ifca(Alternating, FromSums):
         return self.state.searched < self.search
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Average the replies of each model; after a trial, restart or select the best trial."""
         every = self.receive(server_round, results, failures)
         if self.trains_common:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from flwr.common import FitIns, Parameters, Scalar
+from flwr.common import Parameters, Scalar
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat
 
 from fl_app.ingress.rejection import RejectionError
@@ -21,7 +20,7 @@ from fl_app.kmeans.lloyd import Centroids
 from fl_app.kmeans.movement import bounded
 from fl_app.kmeans.scores import improvement
 from fl_app.strategies.centroid_strategy import CentroidStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies, Offer
+from fl_app.strategies.cohort import Aggregated, FitFailures, FitInstructions, FitReplies, Offer
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies
 from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.roster import roster
@@ -167,7 +166,7 @@ class KMeans(CentroidStrategy):
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Sample from all clients; select all in the first round of a start, except for k-FED."""
         present = list(roster(client_manager).proxies())
         if self.only_start or not self._asks:
@@ -193,11 +192,8 @@ class KMeans(CentroidStrategy):
         return found
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Start from the clients' local centroids, or move towards the mean of their replies."""
         replies = self.receive(server_round, results, failures)
         centroids, counts = self._centroids(replies.models)

@@ -4,10 +4,9 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
-from flwr.common import Parameters, Scalar
 
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.cohort import Aggregated, FitFailures, FitReplies
 from fl_app.strategies.graph_use import view_of, with_nearest
 from fl_app.strategies.outcome import View
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
@@ -78,7 +77,7 @@ class LookingAhead(TwoPhase):
 
     def aggregate_fit(
         self, server_round: int, results: FitReplies, failures: FitFailures
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+    ) -> Aggregated:
         """Aggregate, cluster if it is due, or else look ahead if that is."""
         found = super().aggregate_fit(server_round, results, failures)
         every = self.context.look_ahead_every

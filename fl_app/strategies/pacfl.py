@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
-from flwr.common import FitIns, Parameters, Scalar
+from flwr.common import Parameters
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 from pydantic import Field
 
 from fl_app.aggregation import Weighting
@@ -22,7 +21,7 @@ from fl_app.graph.detection import ByMerging
 from fl_app.graph.principal_angles import Angle, PrincipalAngles
 from fl_app.learner_reports import Report
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies, Offer
+from fl_app.strategies.cohort import Aggregated, FitFailures, FitInstructions, FitReplies, Offer
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import settle
 from fl_app.strategies.graph_settings import GraphUse
@@ -115,7 +114,7 @@ class Pacfl(CommunityStrategy):
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Select all clients that belong to no community, and sample from the others."""
         present, members = roster(client_manager).proxies(), self.state.communities.members
         fresh = [client for client in present if client not in members]
@@ -130,11 +129,8 @@ class Pacfl(CommunityStrategy):
         return in_turns(self.state, server_round, *self.attribute(client_ids), share)
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Find the communities of new clients, then average the replies of each community."""
         replies = self.receive(server_round, results, failures)
         clustered = self.state.clustered_at is not None

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
 import numpy as np
-from flwr.common import FitIns, Parameters
+from flwr.common import Parameters
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 from pydantic import Field
 
 from fl_app.aggregation import weighted_mean
@@ -26,7 +25,7 @@ from fl_app.graph.noisy_sketches import (
 )
 from fl_app.graph.partitions import by_modularity
 from fl_app.masking.stages import FEWEST
-from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.cohort import FitFailures, FitInstructions, FitReplies
 from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.outcome import Event, Outcome, View, clustering
@@ -98,7 +97,7 @@ class SecureFlic(FromSums):
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Sample from all clients, or from each community; ask for the sketches that are due."""
         present, state = list(roster(client_manager).proxies()), self.state
         former, booked = self._booked

@@ -5,14 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from flwr.common import FitIns, Parameters, Scalar
+from flwr.common import Parameters
 from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
 
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.records.history import FELL_BACK, UNDONE
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies, Offer, Rows
+from fl_app.strategies.cohort import (
+    Aggregated,
+    FitFailures,
+    FitInstructions,
+    FitReplies,
+    Offer,
+    Rows,
+)
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import LOOKS, decide
 from fl_app.strategies.graph_use import add_updates, unused_graph
@@ -120,7 +126,7 @@ class TwoPhase(CommunityStrategy):
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
+    ) -> FitInstructions:
         """Sample from all clients while there is one model, and then from each community."""
         present, self._without = list(roster(client_manager).proxies()), ()
         if len(self.state.communities.models) == 1:
@@ -141,11 +147,8 @@ class TwoPhase(CommunityStrategy):
         return found
 
     def aggregate_fit(
-        self,
-        server_round: int,
-        results: FitReplies,
-        failures: FitFailures,
-    ) -> tuple[Parameters, dict[str, Scalar]]:
+        self, server_round: int, results: FitReplies, failures: FitFailures
+    ) -> Aggregated:
         """Store the replies, aggregate per community, and cluster if it is due."""
         replies = self.receive(server_round, results, failures)
         if self._seeks:

@@ -24,6 +24,7 @@ from fl_app.learner_reports import (
 from fl_app.params import Layout, from_bytes, to_bytes
 from fl_app.server_wiring import detection
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cohort import FitInstructions
 from fl_app.strategies.roster import Identity, Roster
 from fl_app.strategies.server_context import ServerContext, largest
 from fl_app.types import Vector
@@ -150,9 +151,7 @@ def play(
     parameters: Parameters | None = strategy.initialize_parameters(known)
     for server_round in rounds:
         assert parameters is not None
-        instructions: list[tuple[ClientProxy, FitIns]] = strategy.configure_fit(
-            server_round, parameters, known
-        )
+        instructions: FitInstructions = strategy.configure_fit(server_round, parameters, known)
         results = [
             (proxy, answer)
             for proxy, ins in instructions
