@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fl_app.budget_checks import check_budget
 from fl_app.building import built, is_ours
 from fl_app.client import private_inputs
 from fl_app.client.attacks import Attack, NoAttack
@@ -22,11 +21,11 @@ from fl_app.data.datasets import Dataset
 from fl_app.data.population import own
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.data_checks import check_population, loaded
-from fl_app.loss_checks import check_losses
 from fl_app.masking.settings import Masking
 from fl_app.masking_checks import masking_problems
 from fl_app.network_checks import built_network, check_network, fresh_network
 from fl_app.params import FlatModule
+from fl_app.privacy_checks import check_budget, check_losses
 from fl_app.reasons import reason_of
 from fl_app.schema import GraphConfig, Target
 from fl_app.strategies.graph_use import distance_named
