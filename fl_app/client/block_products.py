@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from fl_app.client.weight_products import Product, Unstored
+from fl_app.client.weight_products import OfParameter, Product, Unstored
 
 SPARE = "αβγδεζηθ"
 """Letters for the axes that an ellipsis stands for, which no einsum of torch has."""
@@ -125,21 +125,16 @@ def einsum(held: Tensor, weight: nn.Parameter, axes: Axes) -> tuple[Tensor, "Blo
 
 
 @dataclass(frozen=True)
-class Blocks(Unstored):
+class Blocks(OfParameter, Unstored):
     """Inputs (b, n, t, i) times b matrices (j, i): outputs (b, n * t, j).
 
     These are a parameter with its axes in another `order`.
     """
 
-    parameter: nn.Parameter
     order: tuple[int, ...]
     given: Tensor
     output: GradientEdge
     version: int
-
-    def trained(self) -> list[nn.Parameter]:
-        """Return the parameter."""
-        return [self.parameter]
 
     def from_output(self, gradient: Tensor) -> Tensor:
         """Return the gradient (b, n, t, j) from that of the outputs."""

@@ -5,12 +5,11 @@ import torch
 from torch import Tensor, nn
 
 from fl_app.client.task import Loss
-from fl_app.client.training import Precision, autocast, scores
+from fl_app.client.training import SCORED, Precision, autocast, scores
 from fl_app.types import Vector
 
 LOSSES, COUNTS = "class_losses", "class_counts"
 """Names of the reports: mean loss of each class, and its number of samples."""
-BATCH = 500
 
 
 @torch.no_grad()
@@ -29,7 +28,7 @@ def class_losses(
     """
     module.eval()
     answers = []
-    for part in torch.split(images, BATCH):
+    for part in torch.split(images, SCORED):
         with autocast(part.device, precision):
             answers.append(scores(module, part))
     found = torch.cat(answers).float()

@@ -13,7 +13,14 @@ from torch.autograd.graph import GradientEdge
 
 from fl_app.client import derived_weights
 from fl_app.client.derived_weights import Gradients
-from fl_app.client.weight_products import Unstored, held, outer, squared_norms, weighted_outer
+from fl_app.client.weight_products import (
+    OfParameter,
+    Unstored,
+    held,
+    outer,
+    squared_norms,
+    weighted_outer,
+)
 
 SAFE = 0.1
 """Share of the squares that are added for a norm, from which it is more than their rounding."""
@@ -80,15 +87,10 @@ class Traced(Mapped):
 
 
 @dataclass(frozen=True)
-class Elementwise(Mapped):
+class Elementwise(OfParameter, Mapped):
     """Factors (j, i), where each entry of the weight depends on one entry of a parameter."""
 
-    parameter: nn.Parameter
     factors: Tensor
-
-    def trained(self) -> list[nn.Parameter]:
-        """Return the parameter."""
-        return [self.parameter]
 
     def mapped(self, sums: Tensor, rows: slice | Tensor) -> Gradients:
         """Return the gradients of some samples."""
@@ -110,16 +112,11 @@ class Elementwise(Mapped):
 
 
 @dataclass(frozen=True)
-class RowTerms(Unstored):
+class RowTerms(OfParameter, Unstored):
     """A sum of matrices (j, i) that are the same for all samples but for scales (n, j) of rows."""
 
-    parameter: nn.Parameter
     scales: tuple[Tensor, ...]
     rows: tuple[Tensor, ...]
-
-    def trained(self) -> list[nn.Parameter]:
-        """Return the parameter."""
-        return [self.parameter]
 
     def added(self, sums: Tensor, samples: slice | Tensor) -> Tensor:
         """Return sums (n, j, i) of some samples, to which the terms were added."""
@@ -169,7 +166,7 @@ class Shifted(Mapped):
 
     def trained(self) -> list[nn.Parameter]:
         """Return the parameter."""
-        return [self.terms.parameter]
+        return self.terms.trained()
 
     def mapped(self, sums: Tensor, rows: slice | Tensor) -> Gradients:
         """Return the gradients of some samples."""

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fl_app.client.training import Precision, autocast
+from fl_app.client.training import SCORED, Precision, autocast
 from fl_app.rng import generator
 from fl_app.types import Vector, Vectors
 
@@ -19,7 +19,6 @@ FEWEST = 2
 """Samples of a class without which it has no moments."""
 MISSING = -1.0
 """The moments of such a class; no standard deviation is negative."""
-BATCH = 500
 
 
 def latent_layer(module: nn.Module) -> nn.Linear | None:
@@ -95,7 +94,7 @@ def _latents(module: nn.Module, inputs: Tensor, precision: Precision) -> Tensor:
     module.eval()
     handle = layer.register_forward_pre_hook(keep)
     try:
-        for part in torch.split(inputs, BATCH):
+        for part in torch.split(inputs, SCORED):
             with autocast(part.device, precision):
                 module(part)
     finally:

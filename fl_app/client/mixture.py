@@ -23,7 +23,7 @@ from fl_app.client.learner import TrainingJob, TrainingResult
 from fl_app.client.networks import MOST_PARAMETERS
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.stragglers import most
-from fl_app.client.training import autocast, scores, train, trainable
+from fl_app.client.training import SCORED, autocast, scores, train, trainable
 from fl_app.learner_reports import Told
 
 WEIGHTS, CLASS_WEIGHTS = "weights", "class_weights"
@@ -35,7 +35,6 @@ PRIORS = "priors"
 component (k, c), as little-endian float32."""
 LEAST = 1e-12
 """Smallest weight in a logarithm."""
-BATCH = 500
 
 
 class Mixture(nn.Module):
@@ -161,7 +160,7 @@ class MixtureLearner(SgdLearner):
         """Return the responsibility of each component for each sample (s, k)."""
         each, losses = _Each(module).eval(), []
         for images, labels in zip(
-            *(torch.split(part, BATCH) for part in (job.images, job.labels)), strict=True
+            *(torch.split(part, SCORED) for part in (job.images, job.labels)), strict=True
         ):
             with autocast(images.device, self.settings.precision):
                 answers = scores(each, images).float()

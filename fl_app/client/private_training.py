@@ -21,16 +21,13 @@ from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.private_losses import mean_of_clipped
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.stragglers import most
-from fl_app.client.training import PlainSgd, Settings, pull, scores, trainable
+from fl_app.client.training import SCORED, PlainSgd, Settings, pull, scores, trainable
 from fl_app.client.weight_products import Sums
 from fl_app.params import FlatModule
 from fl_app.system_numbers import SystemNumbers
 from fl_app.types import Vector
 
 warnings.filterwarnings("ignore", "Full backward hook is firing")  # Opacus's hooks on images
-SCORED = 500
-"""Samples whose losses are computed at once."""
-
 AddClipped = Callable[[Sums, Tensor, Tensor], Tensor]
 """Adds the sums of clipped gradients of a batch's images and labels, over the expected number of
 samples, to tensors, and returns the summed loss."""

@@ -11,10 +11,9 @@ from hydra.utils import get_object
 from torch import Tensor, nn
 
 from fl_app.client.task import Task
-from fl_app.client.training import UNSCORED, Precision, Score, autocast, scores
+from fl_app.client.training import SCORED, UNSCORED, Precision, Score, autocast, scores
 
 log = getLogger(__name__)
-BATCH = 500
 NUMBER = ("num_classes", "num_labels")
 """Arguments of metrics that are filled in with the number of classes of the data."""
 OF_ALL_CLASSES = ("AUROC", "AveragePrecision", "EER", "LogAUC")
@@ -59,7 +58,7 @@ def evaluate_task(
     measures = {name: build_metric(given, classes) for name, given in task.metrics.items()}
     total, losses, right, count = 0.0, 0.0, 0, 0
     seen: list[Tensor] = []
-    parts = zip(torch.split(images, BATCH), torch.split(labels, BATCH), strict=True)
+    parts = zip(torch.split(images, SCORED), torch.split(labels, SCORED), strict=True)
     for x, y in parts:
         with autocast(y.device, precision):
             answers = scores(module, x)

@@ -256,19 +256,12 @@ def scores(module: nn.Module, inputs: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(
-    module: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    *,
-    precision: Precision,
-    batch_size: int = SCORED,
-) -> Score:
+def evaluate(module: nn.Module, images: Tensor, labels: Tensor, *, precision: Precision) -> Score:
     """Return the score of `module` on `images` (s, C, H, W) and `labels` (s,), s >= 1."""
     module.eval()
     loss = torch.zeros((), device=labels.device)
     right = torch.zeros((), device=labels.device, dtype=torch.long)
-    for x, y in zip(*(torch.split(part, batch_size) for part in (images, labels)), strict=True):
+    for x, y in zip(*(torch.split(part, SCORED) for part in (images, labels)), strict=True):
         with autocast(y.device, precision):
             logits = scores(module, x)
         loss += functional.cross_entropy(logits.float(), y, reduction="sum")

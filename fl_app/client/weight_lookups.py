@@ -7,25 +7,20 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from fl_app.client.weight_products import Sums, Unstored
+from fl_app.client.weight_products import OfParameter, Sums, Unstored
 
 
 @dataclass(frozen=True)
-class Lookup(Unstored):
+class Lookup(OfParameter, Unstored):
     """Rows (n, ..., e) of a weight (v, e) at `index` (n, t), which are those of `output`.
 
     The row `ignored` has no gradient. The gradients of a row that a sample looks up several times
     are added before anything else is done with them: r rows are left.
     """
 
-    parameter: nn.Parameter
     index: Tensor
     output: GradientEdge
     ignored: int | None = None
-
-    def trained(self) -> list[nn.Parameter]:
-        """Return the weight."""
-        return [self.parameter]
 
     def from_output(self, gradient: Tensor) -> Tensor:
         """Return the gradients of rows (r, e) by sample from that of `output`."""

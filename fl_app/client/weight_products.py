@@ -23,15 +23,21 @@ Sums = Mapping[nn.Parameter, Tensor]
 
 
 @dataclass(frozen=True)
-class Copies:
-    """The copies (n, ...) of a parameter for the samples of one call of a layer."""
+class OfParameter:
+    """What has gradients of one parameter alone."""
 
     parameter: nn.Parameter
-    output: Tensor
 
     def trained(self) -> list[nn.Parameter]:
         """Return the parameter."""
         return [self.parameter]
+
+
+@dataclass(frozen=True)
+class Copies(OfParameter):
+    """The copies (n, ...) of a parameter for the samples of one call of a layer."""
+
+    output: Tensor
 
     def of_samples(self, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
         """Return the gradients of samples (n, ...), which are those of the copies."""

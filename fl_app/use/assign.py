@@ -11,16 +11,13 @@ from torch import Tensor
 from fl_app.attribution import margin
 from fl_app.client.latents import LATENTS, MOMENTS, latent_moments
 from fl_app.client.learner import TrainingJob
-from fl_app.client.training import autocast, scores
+from fl_app.client.training import SCORED, autocast, scores
 from fl_app.graph.descriptors import scaled
 from fl_app.params import COMMUNITY
 from fl_app.records.serving import GLOBAL_MODEL, REFERENCE
 from fl_app.rng import torch_generator
 from fl_app.types import Vector
 from fl_app.use.scorer import Scorer
-
-BATCH = 500
-"""Samples that a model answers at once."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ def by_descriptor(scorer: Scorer, inputs: Tensor) -> Assignment:
 def _uncertainty(scorer: Scorer, name: str, inputs: Tensor, kind: str) -> float:
     module, settings = scorer.loaded(name), scorer.config.client
     found = []
-    for part in torch.split(inputs, BATCH):
+    for part in torch.split(inputs, SCORED):
         with autocast(part.device, settings.precision):
             answers = scores(module, part)
         found.append(_uncertain(answers.float(), kind).flatten())
