@@ -6,21 +6,16 @@ docs/results/early_lies.jsonl has one line per result; what is there is not meas
 `--minutes` is the time after which no run is started, `--measured` writes the page alone.
 """
 
-import shutil
-import warnings
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 from long_replies import methods
-from lying import PULLS, TRAIN, Asked, LyingApp, Tell, network_of, settings_of
+from lying import PULLS, Tell, run_among, silent, words_of
 from results import Found, by_case, write_page
-from runs import run
 from table import REPO, header, row
 
-from fl_app.client_app import app
-from fl_app.config import load, option
-from fl_app.wiring import initial_model
+from fl_app.config import option
 
 PAGE = REPO / "docs" / "results" / "early_lies.md"
 CLIENTS, LIARS, SEEDS, MOST = 12, (1, 5), 3, 0.05
@@ -35,15 +30,10 @@ GIVEN = {"participation": 1.0, "cluster_round": 4, "malicious": 2}
 """Of a method, where it has such a setting."""
 
 
-def _silent(asked: Asked) -> None:
-    if asked.kind == TRAIN:
-        raise RuntimeError("silent")
-
-
 CLEAN, SILENT, MEDIAN = "no lie", "silent", " rule=median"
 CASES: dict[str, Tell] = {
     CLEAN: lambda asked: None,
-    SILENT: _silent,
+    SILENT: silent,
     **PULLS,
 }
 ABOUT = f"""# Two liars among twelve clients that have hardly learned
@@ -60,22 +50,10 @@ more than {MOST:g} is bold. One test image is 0.004.
 """
 
 
-def _words(method: str) -> list[str]:
-    name, _, rule = method.partition(" ")
-    rules = [f"strategy.{rule}"] if rule else []
-    given = [*network_of(name), *settings_of(name, GIVEN)]
-    return [*SETTINGS, f"strategy={name}", *given, *rules]
-
-
 def measure(method: str, lie: str, seed: int, *, out: Path) -> Found:
     """Run a method with the liars; return the accuracy of the others."""
-    words = [*_words(method), f"seed={seed}"]
-    trainable = int(initial_model(load(words))[0].direction.stop)
-    told = LyingApp(app, () if lie == CLEAN else LIARS, CASES[lie], trainable)
-    shutil.rmtree(out / "run", ignore_errors=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        records = run(words, out / "run", told)
+    words = [*SETTINGS, *words_of(method, GIVEN), f"seed={seed}"]
+    records = run_among(words, out / "run", () if lie == CLEAN else LIARS, CASES[lie])
     scores = records[-1]["accuracy"]["clients"]
     loyal = [scores[str(client)] for client in range(CLIENTS) if client not in LIARS]
     return {"accuracy": float(np.mean(loyal))}

@@ -10,37 +10,22 @@ per result; existing results are not measured again.
 import argparse
 import json
 import multiprocessing
-import shutil
-import warnings
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lying import (
-    INTRODUCE,
-    LIES,
-    TWICE,
-    Asked,
-    LyingApp,
-    Tell,
-    answers_twice,
-    network_of,
-    settings_of,
-    training_of,
-)
-from runs import run
+from lying import LIES, TWICE, Tell, answers_twice, run_among, silent, training_of, words_of
+from results import append
+from results import read as read_results
 from table import REPO, header, row
 
-from fl_app.client_app import app
 from fl_app.composition import choices
-from fl_app.config import load, option
+from fl_app.config import option
 from fl_app.records.checkpoint import read
-from fl_app.wiring import initial_model
 
 PAGE = REPO / "docs" / "results" / "lies.md"
 CLIENTS, LIARS, MOST = 12, (1, 5), 0.05
@@ -91,44 +76,30 @@ one image is 0.004.
 """
 
 
-def _never(asked: Asked) -> None:
-    if asked.kind != INTRODUCE:
-        raise RuntimeError("silent")
-
-
 Seeds = list[dict[str, Any]]
 """The results of one method and lie, by seed."""
 Results = dict[str, list[Seeds]]
 """Of each method, by case."""
-CASES: dict[str, Tell] = {CLEAN: lambda asked: None, SILENT: _never} | LIES
+CASES: dict[str, Tell] = {CLEAN: lambda asked: None, SILENT: silent} | LIES
 
 
 def overrides(method: str) -> list[str]:
     """Return the configuration of a method."""
-    method, _, rule = method.partition(" ")
-    words = [*SETTINGS, *training_of(method, TRAINING), f"strategy={method}"]
-    rules = [f"strategy.{rule}"] if rule else []
-    return [*words, *rules, *network_of(method), *settings_of(method, GIVEN)]
-
-
-@lru_cache(maxsize=1)
-def _trainable(method: str) -> int:
-    return int(initial_model(load(overrides(method)))[0].direction.stop)
+    training = training_of(method.partition(" ")[0], TRAINING)
+    return [*SETTINGS, *training, *words_of(method, GIVEN)]
 
 
 def measure(method: str, lie: str, out: Path, seed: int = 0) -> dict[str, Any]:
     """Run a method among liars; return what became of it."""
     folder = out / "runs" / f"{method.replace(' ', '-')}-{list(CASES).index(lie)}-{seed}"
-    shutil.rmtree(folder, ignore_errors=True)
     liars = () if lie == CLEAN else LIARS
     length = [f"rounds={LONGER}"] if method in CHANCY else []
-    lying = LyingApp(app, liars, CASES[lie], _trainable(method))
+    words = [*overrides(method), *length, f"seed={seed}"]
     found: dict[str, Any] = {"method": method, "lie": lie, "error": None}
     found |= {"rounds": 0, "named": [], "accuracy": 0.0, "midway": 0.0, "finite": False}
-    with warnings.catch_warnings(), answers_twice(LIARS) if lie == TWICE else nullcontext():
-        warnings.simplefilter("ignore")
+    with answers_twice(LIARS) if lie == TWICE else nullcontext():
         try:
-            records = run([*overrides(method), *length, f"seed={seed}"], folder, lying)
+            records = run_among(words, folder, liars, CASES[lie])
         except Exception as error:
             return found | {"error": f"{type(error).__name__}: {error}"}
     named = {int(who) for r in records for key in ("rejected", "failed") for who in r[key]}
@@ -155,15 +126,12 @@ def _finite(folder: Path) -> bool:
 def measure_all(method: str, out: Path) -> list[Seeds]:
     """Return the results of a method by case and seed; those in the output folder are taken."""
     log = out / f"{method.replace(' ', '-')}.jsonl"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    lines = log.read_text().splitlines() if log.exists() else []
-    found = {(each["lie"], each.get("seed", 0)): each for each in map(json.loads, lines)}
+    found = {(each["lie"], each.get("seed", 0)): each for each in read_results(log)}
     seeds = range(SEEDS if method in CHANCY else 1)
     for lie, seed in product(CASES, seeds):
         if (lie, seed) not in found:
             found[lie, seed] = measure(method, lie, out, seed) | {"seed": seed}
-            with log.open("a") as file:
-                file.write(json.dumps(found[lie, seed]) + "\n")
+            append(log, found[lie, seed])
             print(json.dumps(found[lie, seed]), flush=True)
     return [[found[lie, seed] for seed in seeds] for lie in CASES]
 

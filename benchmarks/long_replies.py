@@ -6,22 +6,17 @@ docs/results/long_replies.jsonl has one line per result; what is there is not me
 `--minutes` is the time after which no run is started, `--measured` writes the page alone.
 """
 
-import shutil
-import warnings
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lying import TRAIN, Asked, LyingApp, Tell, network_of, settings_of
-from results import Found, write_page
-from runs import run
+from lying import TRAIN, Asked, Tell, run_among, silent, words_of
+from results import Found, by_case, write_page
 from table import REPO, header, row
 
-from fl_app.client_app import app
 from fl_app.composition import choices
-from fl_app.config import load, option
-from fl_app.wiring import initial_model
+from fl_app.config import option
 
 PAGE = REPO / "docs" / "results" / "long_replies.md"
 CLIENTS, LIAR, SEEDS, MOST = 12, 4, 2, 0.05
@@ -47,16 +42,11 @@ def _long(factor: float, rounds: range) -> Tell:
     return tell
 
 
-def _silent(asked: Asked) -> None:
-    if asked.kind == TRAIN:
-        raise RuntimeError("silent")
-
-
 EVERY = range(1, 1000)
 CLEAN, SILENT = "no lie", "silent"
-CASES: dict[str, Tell | None] = {
-    CLEAN: None,
-    SILENT: _silent,
+CASES: dict[str, Tell] = {
+    CLEAN: lambda asked: None,
+    SILENT: silent,
     "x 30, first three rounds": _long(30.0, range(1, 4)),
     "x 900, first three rounds": _long(900.0, range(1, 4)),
     "x 3, every round": _long(3.0, EVERY),
@@ -82,20 +72,10 @@ left to train in a round. Their updates are compared with those of former rounds
 """
 
 
-def _words(method: str) -> list[str]:
-    return [*SETTINGS, f"strategy={method}", *network_of(method), *settings_of(method, GIVEN)]
-
-
 def measure(method: str, lie: str, seed: int, *, out: Path) -> Found:
     """Run a method with the liar; return the accuracy of the others, and who was rejected."""
-    words = [*_words(method), f"seed={seed}"]
-    trainable = int(initial_model(load(words))[0].direction.stop)
-    tell = CASES[lie]
-    told = LyingApp(app, () if tell is None else (LIAR,), tell or _silent, trainable)
-    shutil.rmtree(out / "run", ignore_errors=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        records = run(words, out / "run", told)
+    words = [*SETTINGS, *words_of(method, GIVEN), f"seed={seed}"]
+    records = run_among(words, out / "run", () if lie == CLEAN else (LIAR,), CASES[lie])
     scores = records[-1]["accuracy"]["clients"]
     loyal = [scores[str(client)] for client in range(CLIENTS) if client != LIAR]
     rejected = {int(client) for each in records for client in each["rejected"]}
@@ -119,7 +99,7 @@ def wanted() -> list[tuple[str, str, int]]:
 
 def lines(found: list[Found]) -> list[str]:
     """Return the page: a row for each method, a column for each lie."""
-    known = {tuple(each["case"]): each for each in found}
+    known = by_case(found)
     lies = [lie for lie in CASES if lie not in (CLEAN, SILENT)]
     table = [ABOUT, *header("method", CLEAN, SILENT, *lies)]
     held = cells = 0

@@ -1,17 +1,24 @@
 """Lies of clients: the changes that each lie makes to the honest replies of a client."""
 
+import shutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from runs import run
 
-from fl_app.config import option
+from fl_app.client_app import app
+from fl_app.config import load, option
 from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.params import from_bytes, to_bytes
 from fl_app.types import Vector
+from fl_app.wiring import initial_model
 
 TRAIN, EVALUATE, INTRODUCE = "train", "evaluate", "get_properties"
 MANY = 10**9
@@ -45,6 +52,13 @@ def settings_of(method: str, given: Mapping[str, object]) -> list[str]:
     options = option(f"strategy={method}").options
     idle = {"malicious"} if options.get("rule") not in ASSUMES else set()
     return [f"strategy.{k}={v}" for k, v in given.items() if k in options and k not in idle]
+
+
+def words_of(method: str, given: Mapping[str, object]) -> list[str]:
+    """Return the overrides of a method with a small network, such as `flic rule=median`."""
+    name, _, rule = method.partition(" ")
+    rules = [f"strategy.{rule}"] if rule else []
+    return [f"strategy={name}", *network_of(name), *settings_of(name, given), *rules]
 
 
 @dataclass
@@ -113,7 +127,14 @@ def _header(text: str) -> Tell:
     return tell
 
 
-def _everywhere(asked: Asked) -> None:
+def silent(asked: Asked) -> None:
+    """Answer with a failure, but for the introduction."""
+    if asked.kind != INTRODUCE:
+        raise RuntimeError("silent")
+
+
+def claim_many(asked: Asked) -> None:
+    """Claim very many samples at the introduction and when trained."""
     asked.introduce(samples=MANY)
     asked.claim(MANY)
 
@@ -191,7 +212,7 @@ SENT: dict[str, Tell] = {
         lambda asked: asked.claim(float("nan")), lambda asked: asked.claim(1e308)
     ),
     "samples 1e9 when trained": lambda asked: asked.claim(MANY),
-    "samples 1e9 from the start": _everywhere,
+    "samples 1e9 from the start": claim_many,
     "malformed header": _header("{'descr': '<f4', 'shape': (1_0\\"),
     "shape (-5,), (10**12,)": _in_turn(_form("(-5,)"), _form("(1000000000000,)")),
     "choice=inf": _says(TRAIN, "choice", float("inf")),
@@ -244,6 +265,17 @@ class LyingApp:
             place, now = self.liars.index(client), int(message.metadata.group_id or 0)
             self.tell(Asked(kind, now, place, start, self.trainable, reply.content))
         return reply
+
+
+def run_among(
+    words: list[str], folder: Path, liars: tuple[int, ...], tell: Tell
+) -> list[dict[str, Any]]:
+    """Run with these overrides and liars, in a new folder; return the records of the rounds."""
+    trainable = int(initial_model(load(words))[0].direction.stop)
+    shutil.rmtree(folder, ignore_errors=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return run(words, folder, LyingApp(app, liars, tell, trainable))
 
 
 @contextmanager

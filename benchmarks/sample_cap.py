@@ -7,24 +7,18 @@ introduction and in each reply. docs/results/sample_cap.jsonl has one line per r
 is not measured again.
 """
 
-import shutil
-import warnings
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 from lies import CLIENTS, LIARS, overrides
-from lying import MANY, TRAIN, Asked, LyingApp, Tell
+from lying import TRAIN, Asked, Tell, claim_many, run_among
 from results import Found, by_case, write_page
-from runs import run
 from table import REPO, header, row
 
-from fl_app.client_app import app
-from fl_app.config import load
 from fl_app.params import from_bytes, to_bytes
 from fl_app.strategies.replies import TooFewRepliesError
-from fl_app.wiring import initial_model
 
 PAGE = REPO / "docs" / "results" / "sample_cap.md"
 METHODS = ("fedavg", "flic", "late", "hierarchical", "ifca", "cfl", "cfl_clusters", "kmeans")
@@ -40,13 +34,8 @@ a cap. One seed; accuracy is measured on 280 images; one image is 0.004.
 """
 
 
-def _honest(asked: Asked) -> None:
-    asked.introduce(samples=MANY)
-    asked.claim(MANY)
-
-
 def _negative(asked: Asked) -> None:
-    _honest(asked)
+    claim_many(asked)
     if asked.kind == TRAIN:
         sent = from_bytes(asked.content["fitres.parameters"]["0"].data).copy()
         part = slice(0, asked.trainable)
@@ -54,7 +43,7 @@ def _negative(asked: Asked) -> None:
         asked.send_bytes(to_bytes(sent))
 
 
-SENT: dict[str, Tell] = {"an honest model": _honest, "the negative": _negative}
+SENT: dict[str, Tell] = {"an honest model": claim_many, "the negative": _negative}
 
 
 def measure(method: str, cap: str, sent: str, *, out: Path) -> Found:
@@ -64,16 +53,11 @@ def measure(method: str, cap: str, sent: str, *, out: Path) -> Found:
         words.append(f"strategy.weighting={'dynamic' if method == 'kmeans' else 'samples'}")
     elif cap:
         words.append(f"engine.sample_cap={cap}")
-    folder = out / "run"
-    shutil.rmtree(folder, ignore_errors=True)
-    trainable = int(initial_model(load(words))[0].direction.stop)
-    liars, tell = (LIARS, SENT[sent]) if sent else ((), _honest)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            records = run(words, folder, LyingApp(app, liars, tell, trainable))
-        except TooFewRepliesError:
-            return {"accuracy": None}
+    liars, tell = (LIARS, SENT[sent]) if sent else ((), claim_many)
+    try:
+        records = run_among(words, out / "run", liars, tell)
+    except TooFewRepliesError:
+        return {"accuracy": None}
     clients = [each["accuracy"] for each in records if each["accuracy"]][-1]["clients"]
     loyal = [clients.get(str(client), 0.0) for client in range(CLIENTS) if client not in LIARS]
     return {"accuracy": float(np.mean(loyal))}

@@ -12,29 +12,25 @@ import argparse
 import json
 import multiprocessing
 import shutil
-import warnings
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
-from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lies import CLEAN, CLIENTS, LIARS, SETTINGS, SILENT, TRAINING, _never
-from lying import NETWORK, TRAIN, Asked, LyingApp, Tell, training_of
-from runs import run
+from lies import CLEAN, CLIENTS, LIARS, SETTINGS, SILENT, TRAINING
+from lying import NETWORK, TRAIN, Asked, Tell, run_among, silent, training_of
+from results import append
+from results import read as read_results
 from table import REPO, header, row
 
-from fl_app.client_app import app
-from fl_app.config import load
 from fl_app.evaluation.agreement import adjusted_rand
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, LARGEST, OFFERED, PREFIX
 from fl_app.params import from_bytes
 from fl_app.records.history import FELL_BACK, UNDONE
 from fl_app.strategies.flux import FARTHEST
 from fl_app.types import Vector
-from fl_app.wiring import initial_model
 
 PAGE = REPO / "docs" / "results" / "told_lies.md"
 ROUNDS, SEEDS = 16, 2
@@ -144,7 +140,7 @@ def _times(factor: float) -> Tell:
 
 LIES: dict[str, Tell] = {
     CLEAN: lambda asked: None,
-    SILENT: _never,
+    SILENT: silent,
     "own model is perfect": _compares(0.0, 1.0),
     "one model is perfect": _compares(1.0, 0.0),
     "largest reports": _largest,
@@ -169,19 +165,11 @@ def overrides(method: str) -> list[str]:
     return [*words, f"rounds={ROUNDS}", "strategy.participation=1.0", *network, *given]
 
 
-@lru_cache(maxsize=1)
-def _trainable(method: str) -> int:
-    return int(initial_model(load(overrides(method)))[0].direction.stop)
-
-
 def measure(method: str, lie: str, out: Path, seed: int) -> dict[str, Any]:
     """Run a method among liars; return what became of the loyal clients."""
     folder = out / "runs" / f"{method.replace(' ', '-')}-{list(LIES).index(lie)}-{seed}"
-    shutil.rmtree(folder, ignore_errors=True)
-    lying = LyingApp(app, () if lie == CLEAN else LIARS, LIES[lie], _trainable(method))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        records = run([*overrides(method), f"seed={seed}"], folder, lying)
+    words, liars = [*overrides(method), f"seed={seed}"], () if lie == CLEAN else LIARS
+    records = run_among(words, folder, liars, LIES[lie])
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     return {"method": method, "lie": lie, "seed": seed} | _found(records, folder)
 
@@ -209,14 +197,11 @@ def _found(records: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
 def measure_all(method: str, out: Path) -> Results:
     """Return the results of a method by lie and seed; those in the output folder are taken."""
     log = out / f"{method.replace(' ', '-')}.jsonl"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    lines = log.read_text().splitlines() if log.exists() else []
-    found = {(each["lie"], each["seed"]): each for each in map(json.loads, lines)}
+    found = {(each["lie"], each["seed"]): each for each in read_results(log)}
     for lie, seed in product(LIES, range(SEEDS)):
         if (lie, seed) not in found:
             found[lie, seed] = measure(method, lie, out, seed)
-            with log.open("a") as file:
-                file.write(json.dumps(found[lie, seed]) + "\n")
+            append(log, found[lie, seed])
     return found
 
 

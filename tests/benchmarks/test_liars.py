@@ -58,8 +58,9 @@ def test_they_have_all_methods_but_those_under_masks() -> None:
 
 @pytest.mark.parametrize("name", LIES.methods())
 def test_their_words_are_right(name: str) -> None:
+    long = [*long_replies.SETTINGS, *lying.words_of(name, long_replies.GIVEN)]
     for words in (
-        long_replies._words(name) if name in long_replies.methods() else [],
+        long if name in long_replies.methods() else [],
         LIES.overrides(name),
         [*FUZZ_RUNS.SETTINGS, *fuzz.words(name.partition(" ")[0])],
     ):
@@ -68,7 +69,7 @@ def test_their_words_are_right(name: str) -> None:
 
 @pytest.mark.parametrize("name", early_lies.compared())
 def test_the_words_of_early_lies_are_right(name: str) -> None:
-    load(early_lies._words(name), also=problems)
+    load([*early_lies.SETTINGS, *lying.words_of(name, early_lies.GIVEN)], also=problems)
 
 
 def test_the_largest_loss_of_early_lies_is_told_beside_the_mean() -> None:
