@@ -18,6 +18,8 @@ from statistics import median
 
 from table import header, row, write_section
 
+from fl_app.records.history import read_rounds
+
 CLOSE = 0.05
 """Accuracies that differ by less are equal: batches and first weights are drawn differently.
 
@@ -124,8 +126,7 @@ def ours(work: Work, data: Path, overrides: list[str]) -> Side:
             f"strategy.participation={work.cohort / work.clients}",
         ]  # fmt: skip
         _run(command)
-        lines = (Path(folder) / "run" / "rounds.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines[: work.rounds]]
+        records = read_rounds(Path(folder) / "run")[: work.rounds]
     times = [record["time"] for record in records[work.skipped :]]
     seconds = [time["total_s"] - time["evaluation_s"] for time in times]
     alone = "engine.workers=1" in overrides

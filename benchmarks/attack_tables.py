@@ -6,8 +6,6 @@
 docs/results/attack_tables.jsonl has one line per run; what is there is not measured again.
 """
 
-import shutil
-import warnings
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -58,13 +56,10 @@ def measure(*case: Any, data: Path, out: Path) -> Found:
     """Run one federation; return its last scores, and what CFL saw in each round."""
     given = [*words(*case), f"data.root={data}", "engine.workers=1"]
     folder, began = out / "run", process_time()
-    shutil.rmtree(folder, ignore_errors=True)
     malicious = attack(load(given))[1]
     records: list[dict[str, Any]] = []
-    with warnings.catch_warnings(), looking(malicious) as looks:
-        warnings.simplefilter("ignore")
-        with suppress(TooFewRepliesError):  # all models diverged
-            records = run(given, folder, app)
+    with looking(malicious) as looks, suppress(TooFewRepliesError):  # all models diverged
+        records = run(given, folder, app)
     return scores(records) | {"cpu": process_time() - began, "looks": looks}
 
 
@@ -104,10 +99,5 @@ def cases() -> list[Case]:
     return found
 
 
-def main() -> None:
-    """Run what is missing and write the page."""
-    write_page(str(__doc__), PAGE, cases, measure, page, data=True)
-
-
 if __name__ == "__main__":
-    main()
+    write_page(__doc__, PAGE, cases, measure, page, data=True)

@@ -16,6 +16,7 @@ from typing import Any
 from matplotlib import pyplot as plt
 
 from fl_app.evaluation.stability import loss_fall
+from fl_app.records.history import read_rounds
 from fl_app.report.run import first_right_round
 
 REPO = Path(__file__).resolve().parent.parent
@@ -24,11 +25,6 @@ FIGURE = REPO / "docs" / "figures" / "auto_cluster_round.png"
 WINDOWS, TOLERANCES = (5, 10, 20), (0.01, 0.02, 0.05)
 CHOSEN = (10, 0.02)
 Curves = dict[str, list[dict[str, Any]]]
-
-
-def rounds_of(folder: Path) -> list[dict[str, Any]]:
-    """Return the records of a run."""
-    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
 
 
 def falls(losses: list[float], window: int) -> list[float | None]:
@@ -102,7 +98,7 @@ def table(curves: Curves, ran: list[Path]) -> list[str]:
     lines += ["| run | clustered after | communities | ARI | before | after |", "|---" * 6 + "|"]
     for folder in ran:
         summary = json.loads((folder / "summary.json").read_text())
-        at = next((r["round"] for r in rounds_of(folder) if r["events"]), None)
+        at = next((r["round"] for r in read_rounds(folder) if r["events"]), None)
         found, accuracy = summary["communities"], summary["accuracy"]
         before = accuracy["before_clustering"]
         lines.append(
@@ -125,7 +121,7 @@ def main() -> None:
         rule = "must be the output folder of benchmarks/flic_mnist.py"
         sys.exit(f"--mnist {rule}, got {options.mnist} without a run; the page stays as it is")
     ran = [digits(options.out, seed) for seed in options.seeds]
-    curves = {folder.name: rounds_of(folder) for folder in [*mnist, *ran]}
+    curves = {folder.name: read_rounds(folder) for folder in [*mnist, *ran]}
     draw(curves)
     window, tolerance = CHOSEN
     lines = [

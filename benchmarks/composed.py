@@ -16,6 +16,7 @@ from fl_app.engines import flower
 from fl_app.engines.flower import Connection, RunStatus
 from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.nodes import nodes_online
+from fl_app.records.history import read_rounds
 
 NODES, ROUNDS = 3, 4
 SUPERNODES = [f"supernode-{node}" for node in range(NODES)]
@@ -84,9 +85,8 @@ class Composed:
 
     def rounds(self, name: str) -> list[dict[str, Any]]:
         """Return the records of a run."""
-        path = self.checkout / "outputs" / name / "rounds.jsonl"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in lines]
+        folder = self.checkout / "outputs" / name
+        return read_rounds(folder) if (folder / "rounds.jsonl").exists() else []
 
     def after(self, name: str, count: int) -> None:
         """Wait until a run has so many rounds."""

@@ -6,8 +6,6 @@ Federations with and without planted groups, some participation, no privacy.
 docs/results/contrast.jsonl has one line per result; what is there is not measured again.
 """
 
-import shutil
-import warnings
 from itertools import product
 from pathlib import Path
 
@@ -87,10 +85,7 @@ def measure(
         words += [f"graph.look_ahead_every={LOOKS.step}", f"records.evaluate_every={LONG}"]
     words += [f"strategy.participation={share}", f"graph.contrast={contrast}".lower()]
     folder = out / "run"
-    shutil.rmtree(folder, ignore_errors=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        records = run([*words, f"seed={seed}"], folder, app)
+    records = run([*words, f"seed={seed}"], folder, app)
     last = records[-1]
     found = {
         "count": last["communities"]["count"],
@@ -142,10 +137,5 @@ def cases() -> list[tuple[str, float, bool, int]]:
     return usual + [(each, HALF if FITTED in each else 1.0, *rest) for each, *rest in late]
 
 
-def main() -> None:
-    """Run what is missing and write the page."""
-    write_page(str(__doc__), PAGE, cases, measure, page, data=True)
-
-
 if __name__ == "__main__":
-    main()
+    write_page(__doc__, PAGE, cases, measure, page, data=True)

@@ -7,8 +7,6 @@ one line per result; what is there is not measured again. `--minutes` is the tim
 is started, `--measured` writes the page alone.
 """
 
-import shutil
-import warnings
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -45,10 +43,7 @@ def measure(seed: int, cell: str, method: str, how: str, *, data: Path, out: Pat
     place, folder = cell_named(cell), out / "run"
     prepare([place], data, out)
     given = words(place, method, 0, seed, scale=NIGHT, data=data, out=out)
-    shutil.rmtree(folder, ignore_errors=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        records = run([*given, f"graph.contrast={how}", "fallback=auto"], folder, app)
+    records = run([*given, f"graph.contrast={how}", "fallback=auto"], folder, app)
     groups = records[-1]["communities"] or {"count": 1, "ari": None}
     return {
         "accuracy": round(records[-1]["accuracy"]["mean"], 6),
@@ -129,10 +124,5 @@ def _row(cell: str, pairs: Pairs) -> str:
     return row(cell, str(len(pairs)), f"{own:.3f}", f"{both:.3f}", change, groups, counts)
 
 
-def main() -> None:
-    """Run what is missing and write the page."""
-    write_page(str(__doc__), PAGE, cases, measure, page, data=True)
-
-
 if __name__ == "__main__":
-    main()
+    write_page(__doc__, PAGE, cases, measure, page, data=True)

@@ -7,8 +7,6 @@ docs/results/contrast_methods.jsonl has one line per result; what is there is no
 `--minutes` is the time after which no run is started, `--measured` writes the page alone.
 """
 
-import shutil
-import warnings
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -132,10 +130,7 @@ def measure(seed: int, population: str, method: str, how: How, *, out: Path) -> 
     words += ATTACKS.get(population, ()) + NOISE.get(population, ())
     words += LONGER.get(population, ()) + PART.get(population, ())
     folder = out / "run"
-    shutil.rmtree(folder, ignore_errors=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        records = run([*words, *HOW[how]], folder, app)
+    records = run([*words, *HOW[how]], folder, app)
     last = records[-1]
     groups, attack = last["communities"] or {"count": 1, "ari": None}, last["attack"] or {}
     return {
@@ -228,10 +223,5 @@ def _cell(
     return "; ".join(found)
 
 
-def main() -> None:
-    """Run what is missing and write the page."""
-    write_page(str(__doc__), PAGE, cases, measure, page)
-
-
 if __name__ == "__main__":
-    main()
+    write_page(__doc__, PAGE, cases, measure, page)

@@ -18,6 +18,7 @@ from table import REPO
 from fl_app.deploy import keeper
 from fl_app.engines import watchdog
 from fl_app.records import run_state
+from fl_app.records.history import read_rounds
 
 ROUNDS = 6
 DEADLINE_S = 900.0
@@ -147,9 +148,7 @@ class Run:
 
     def rounds(self) -> list[dict[str, Any]]:
         """Return the records so far."""
-        path = self.folder / "rounds.jsonl"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in lines]
+        return read_rounds(self.folder) if (self.folder / "rounds.jsonl").exists() else []
 
     def until(self, what: str, found: Callable[[], T]) -> T:
         """Wait until `found` holds and return what it found; raises TimeoutError."""

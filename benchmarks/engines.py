@@ -21,6 +21,7 @@ from table import REPO, header, machine, put_rows, row
 
 from fl_app.composition import choices
 from fl_app.config import option
+from fl_app.records.history import read_rounds
 from fl_app.records.models import read_models
 from fl_app.types import ENGINES
 
@@ -166,8 +167,7 @@ def _equal(ours: Path, theirs: Path, unkeyed: Sequence[str]) -> tuple[bool, str]
 
 def ledger(folder: Path) -> list[Any]:
     """Return what privacy booked in each round: every client's releases and its epsilon."""
-    lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["privacy"] for line in lines]
+    return [record["privacy"] for record in read_rounds(folder)]
 
 
 def _accuracy(summary: Summary) -> str:

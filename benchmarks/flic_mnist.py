@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean, pstdev
 
+from fl_app.records.history import read_rounds
 from fl_app.report.run import first_right_round
 
 REPO = Path(__file__).resolve().parent.parent
@@ -50,7 +51,7 @@ def job(experiment: str, seed: int, data: Path, out: Path, precision: str) -> Pa
 def row(folder: Path, experiment: str) -> str:
     """Return the table row of a finished run."""
     summary = json.loads((folder / "summary.json").read_text())
-    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    rounds = read_rounds(folder)
     before, after = PAPER[experiment.removesuffix("_paper")]
     accuracy, found = summary["accuracy"], summary["communities"]
     cells = [

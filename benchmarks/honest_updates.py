@@ -12,7 +12,6 @@ import argparse
 import json
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -204,8 +203,7 @@ def measure(words: list[str], data: str) -> dict[str, Any]:
     if "root" in config.data.options:
         given.append(f"data.root={data}")
     seen, folder, ended = Seen(malicious=attack(config)[1]), tempfile.mkdtemp(), None
-    with warnings.catch_warnings(), _spying(seen):
-        warnings.simplefilter("ignore")
+    with _spying(seen):
         try:
             run(given, Path(folder), app)
         except Exception as error:

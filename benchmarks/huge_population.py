@@ -7,7 +7,6 @@ each round a hundred clients train a small CNN, and another hundred measure its 
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,8 @@ from pathlib import Path
 from statistics import median
 
 from table import header, row, write_section
+
+from fl_app.records.history import read_rounds
 
 ROUNDS = 20
 COHORT = 100
@@ -63,8 +64,7 @@ def run(clients: int, strategy: str, folder: Path) -> tuple[float, list[dict], d
     watcher.join()
     if process.returncode:
         raise SystemExit(printed)
-    lines = (folder / "rounds.jsonl").read_text().splitlines()
-    return time.perf_counter() - began, [json.loads(line) for line in lines], memory
+    return time.perf_counter() - began, read_rounds(folder), memory
 
 
 def main() -> None:

@@ -34,6 +34,7 @@ from fl_app.kmeans.central import centroids as central_centroids
 from fl_app.kmeans.federated import DescentSettings, descend, start
 from fl_app.kmeans.scores import agreement, contingency
 from fl_app.kmeans.weighting import dynamic, equal
+from fl_app.records.history import read_rounds
 from fl_app.report.style import BLUE, GREEN, GREY, ORANGE, SETTINGS
 
 RESULTS = REPO / "docs" / "results"
@@ -329,7 +330,7 @@ def speed(data: Path, out: Path, tolerance: float) -> None:
             with (out / f"speed-{population}.log").open("w") as log:
                 subprocess.run(command, check=True, stdout=log, stderr=log)
             (folder / "processor_s").write_text(str(_processor_s() - before))
-        records = [json.loads(each) for each in (folder / "rounds.jsonl").read_text().splitlines()]
+        records = read_rounds(folder)
         lines.append(_speed_row(population, records, float((folder / "processor_s").read_text())))
         _write(RESULTS / "kmeans_speed.md", lines)
 

@@ -1,7 +1,5 @@
 """Lies of clients: the changes that each lie makes to the honest replies of a client."""
 
-import shutil
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -272,10 +270,7 @@ def run_among(
 ) -> list[dict[str, Any]]:
     """Run with these overrides and liars, in a new folder; return the records of the rounds."""
     trainable = int(initial_model(load(words))[0].direction.stop)
-    shutil.rmtree(folder, ignore_errors=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return run(words, folder, LyingApp(app, liars, tell, trainable))
+    return run(words, folder, LyingApp(app, liars, tell, trainable))
 
 
 @contextmanager

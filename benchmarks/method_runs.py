@@ -7,14 +7,13 @@ settings of which one was chosen.
 
 import shutil
 import time
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from method_cells import METHODS, UNSEEN, Cell, Scale, cell_named, words
+from method_cells import METHODS, UNSEEN, Cell, Scale, words
 from results import Found
 from runs import run
 
@@ -117,12 +116,9 @@ def measure(job: Job, data: Path, out: Path, folder: Path) -> Found:
     """
     began, busy = time.perf_counter(), time.process_time()
     given = words(job.cell, job.method, job.tried, job.seed, scale=job.scale, data=data, out=out)
-    shutil.rmtree(folder, ignore_errors=True)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            records = run(given, folder, app)
-            found = measures(records) | unseen(job, folder)
+        records = run(given, folder, app)
+        found = measures(records) | unseen(job, folder)
     except Exception as error:  # the other runs go on, and the page names this one
         found = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]}
     shutil.rmtree(folder, ignore_errors=True)
@@ -172,11 +168,6 @@ def unseen(job: Job, folder: Path) -> Found:
             if score.accuracy is not None:
                 found[way].append(score.accuracy)
     return {way: float(np.mean(each)) if each else None for way, each in found.items()}
-
-
-def cell_of(result: Mapping[str, Any]) -> Cell:
-    """Return the cell of a result."""
-    return cell_named(result["key"][1])
 
 
 def remaining_s(found: Sequence[Found], jobs: Sequence[Job], workers: int) -> float | None:

@@ -6,8 +6,6 @@ docs/results/never_worse.jsonl has one line per result; what is there is not mea
 `--minutes` is the time after which no run is started, `--measured` writes the page alone.
 """
 
-import shutil
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
@@ -197,10 +195,7 @@ def measure(case: str, method: str, fallback: bool, seed: int, *, data: Path, ou
         words.append(f"strategy.cluster_round={LATE[method]}")
     if (case, method) == CONTRAST:
         words.append("graph.contrast=true")
-    shutil.rmtree(out / "run", ignore_errors=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        records = run(words, out / "run", app)
+    records = run(words, out / "run", app)
     last = records[-1]
     kinds = [event["kind"] for record in records for event in record["events"]]
     return {
@@ -334,10 +329,5 @@ def page(found: list[Found]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    """Run what is missing and write the page."""
-    write_page(str(__doc__), PAGE, wanted, measure, page, data=True)
-
-
 if __name__ == "__main__":
-    main()
+    write_page(__doc__, PAGE, wanted, measure, page, data=True)

@@ -9,7 +9,6 @@ before losses had any. Continues where it was stopped.
 import argparse
 import json
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import product
@@ -77,8 +76,7 @@ def measure(epsilon: float, losses: str | float, seed: int) -> dict[str, Any]:
         deviations.append(deviation)
         return noisy(given, deviation=deviation, draw=draw)
 
-    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         stack.enter_context(patch.object(private_losses, "with_noise", noted))
         if losses == EXACT:
             stack.enter_context(exact_losses())

@@ -8,8 +8,6 @@ docs/results/private_communities.jsonl has one line per result; what is there is
 again. `--minutes` is the time after which no run is started, `--measured` writes the page alone.
 """
 
-import shutil
-import warnings
 from math import inf
 from pathlib import Path
 
@@ -33,15 +31,12 @@ def measure(
 ) -> Found:
     """Run one federation and return its communities, accuracy, noise and, without it, signal."""
     folder = out / "run"
-    shutil.rmtree(folder, ignore_errors=True)
     root = _images(data, out) if setting == "CIFAR-10" else data
     given = [*words(setting, method, epsilon, samples, seed), f"data.root={root}"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            records = run(given, folder, app)
-        except ConfigError as error:
-            return {"refused": " ".join(str(error).split()), "ari": None, "accuracy": None}
+    try:
+        records = run(given, folder, app)
+    except ConfigError as error:
+        return {"refused": " ".join(str(error).split()), "ari": None, "accuracy": None}
     scored = [each["accuracy"]["mean"] for each in records if each["accuracy"]]
     last = records[-1]["communities"] or {"count": 1, "ari": None}
     found = {
@@ -68,10 +63,5 @@ def _images(data: Path, out: Path) -> Path:
     return out / FOLDER
 
 
-def main() -> None:
-    """Run what is missing and write the page."""
-    write_page(str(__doc__), PAGE, cells, measure, page, data=True)
-
-
 if __name__ == "__main__":
-    main()
+    write_page(__doc__, PAGE, cells, measure, page, data=True)

@@ -27,6 +27,7 @@ from results import must_be_there
 from table import REPO, header, machine, row
 
 from fl_app.engines import watchdog
+from fl_app.records.history import read_rounds
 
 PAGE = REPO / "docs" / "results" / "ray_cluster.md"
 PORT = 6391
@@ -37,8 +38,6 @@ SKIPPED = 2
 KILLED = "two, one killed"
 PLANNED, PLANNED_CLIENTS = (8, 64, 512), 10_000
 """Workers and clients of the plan."""
-PLANNED_S = (1.0, 10.0)
-"""Seconds of one worker for a client that trains for longer than those of these runs."""
 LIMIT_S = 1200.0
 
 
@@ -194,9 +193,7 @@ def play(name: str, clients: int, size: int, *, kills: bool) -> Found:
 
 def records(folder: Path) -> list[dict]:
     """Return the recorded rounds."""
-    file = folder / "rounds.jsonl"
-    lines = file.read_text().split("\n")[:-1] if file.exists() else []
-    return [json.loads(line) for line in lines]
+    return read_rounds(folder) if (folder / "rounds.jsonl").exists() else []
 
 
 def found(

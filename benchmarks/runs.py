@@ -1,8 +1,9 @@
 """Runs in this process with a given client app, for benchmarks with many short runs."""
 
-import json
 import logging
 import shlex
+import shutil
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 from flwr.app import Context, Message
 
 from fl_app.client_wiring import fuses, workers
+from fl_app.command_words import override
 from fl_app.config import load
 from fl_app.engines.inprocess import InProcessGrid, app_context
-from fl_app.one_run import override
+from fl_app.records.history import read_rounds
 from fl_app.server_app import app as server_app
 
 App = Callable[[Message, Context], Message]
@@ -37,7 +39,11 @@ def silenced(*names: str) -> Iterator[None]:
 
 
 def run(overrides: Sequence[str], folder: Path, app: App) -> list[dict[str, Any]]:
-    """Run a configuration in-process with `app` as the client app; return the rounds' records."""
+    """Run a configuration in-process with `app` as the client app; return the rounds' records.
+
+    What was in the folder is removed first. Warnings are not shown.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
     words = [*PUBLISHED, *overrides, *QUIET, override("records.folder", str(folder))]
     config, run_config = load(words), {"overrides": shlex.join(words)}
     grid = InProcessGrid(
@@ -48,8 +54,9 @@ def run(overrides: Sequence[str], folder: Path, app: App) -> list[dict[str, Any]
         gathers=fuses(config),
     )
     try:
-        with silenced("flwr", "fl_app"):
+        with silenced("flwr", "fl_app"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             server_app(grid, app_context(run_config))
     finally:
         grid.close()
-    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    return read_rounds(folder)

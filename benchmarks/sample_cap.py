@@ -82,10 +82,5 @@ def page(found: Sequence[Found]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    """Run what is missing and write the page."""
-    write_page(str(__doc__), PAGE, cases, measure, page)
-
-
 if __name__ == "__main__":
-    main()
+    write_page(__doc__, PAGE, cases, measure, page)

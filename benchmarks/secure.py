@@ -6,7 +6,6 @@ Runs of `experiment=secure_ifca` on the digits. docs/results/secure_aggregation.
 per result; what is there is not measured again. `--measured` writes the page alone.
 """
 
-import json
 import shutil
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from table import REPO, header, machine, row
 
 from fl_app.client_app import app
 from fl_app.masking.stages import RECORD, STAGE, VECTOR
+from fl_app.records.history import read_rounds
 
 PAGE = REPO / "docs" / "results" / "secure_aggregation.md"
 CLIENTS, ROUNDS, LOST = 20, 15, 3
@@ -96,8 +96,7 @@ def measure(engine: str, way: str, seed: int, out: Path) -> Found:
         command = [sys.executable, "-m", "fl_app", *OF_ENGINES, *WAYS[way], f"engine={name}"]
         command += [ANY_SIZE] if way != PLAIN else []
         subprocess.run([*command, f"hydra.run.dir={folder}"], cwd=REPO, check=True)
-        lines = (folder / "rounds.jsonl").read_text().splitlines()
-        records, clients = [json.loads(line) for line in lines], FEW
+        records, clients = read_rounds(folder), FEW
     scored = [each["accuracy"]["mean"] for each in records if each["accuracy"]]
     return {
         "accuracy": scored[-1],
@@ -150,10 +149,5 @@ def _bytes(each: Found) -> tuple[str, str]:
     return f"{each['down'] / 1000:.1f}", f"{each['up'] / 1000:.1f}"
 
 
-def main() -> None:
-    """Run what is missing and write the page."""
-    write_page(str(__doc__), PAGE, cells, measure, page)
-
-
 if __name__ == "__main__":
-    main()
+    write_page(__doc__, PAGE, cells, measure, page)

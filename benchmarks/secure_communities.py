@@ -28,6 +28,7 @@ from fl_app.client_app import app
 from fl_app.graph.communities import louvain
 from fl_app.graph.noisy_sketches import sketch_communities, without_small
 from fl_app.masking.sketch import noisy_direction, projected
+from fl_app.records.history import read_rounds
 from fl_app.rng import generator
 
 PAGE = REPO / "docs" / "results" / "secure_communities.md"
@@ -114,8 +115,7 @@ def measure(kind: str, way: str, seed: int, out: Path) -> Found:
         words = (*ON_ENGINES[way], *OF_ENGINES, f"engine={kind}")
         command = [sys.executable, "-m", "fl_app", *words, f"hydra.run.dir={folder}"]
         subprocess.run(command, cwd=REPO, check=True)
-        lines = (folder / "rounds.jsonl").read_text().splitlines()
-        records, clients = [json.loads(line) for line in lines], FEW
+        records, clients = read_rounds(folder), FEW
     scored = {r["round"]: r["accuracy"]["mean"] for r in records if r["accuracy"]}
     last = next((r["communities"] for r in reversed(records) if r["communities"]), None)
     spent = next((r["privacy"] for r in reversed(records) if r["privacy"]), None)
@@ -230,10 +230,5 @@ def _kb(some: Sequence[Found], name: str) -> str:
     return f"{mean(each[name] for each in some) / 1000:.1f}"
 
 
-def main() -> None:
-    """Run what is missing and write the page."""
-    write_page(str(__doc__), PAGE, cells, measure, page)
-
-
 if __name__ == "__main__":
-    main()
+    write_page(__doc__, PAGE, cells, measure, page)

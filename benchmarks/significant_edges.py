@@ -6,7 +6,6 @@ Digits with and without groups, with and without DP-SGD, and the same sums of up
 docs/results/significant_edges.jsonl has one line per result; what is there is not measured again.
 """
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -109,7 +108,6 @@ def measure(population: str, noise: float, seed: int, *, out: Path) -> Found:
     if noise:
         words += ["privacy=sample_dp", "privacy.epsilon=null", f"privacy.noise_multiplier={noise}"]
     folder, seen = out / "run", dict[str, Any]()
-    shutil.rmtree(folder, ignore_errors=True)
     with _watched(seen):
         run(words, folder, app)
     none = exceeding(centred_cosines(seen["cosine"]), 0.0)
@@ -149,10 +147,5 @@ def page(found: list[Found]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    """Run what is missing and write the page."""
-    write_page(str(__doc__), PAGE, cases, measure, page)
-
-
 if __name__ == "__main__":
-    main()
+    write_page(__doc__, PAGE, cases, measure, page)

@@ -8,7 +8,6 @@ Linux only: memory is read from /proc.
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ from table import REPO, header, row, write_section
 
 from fl_app.engines import watchdog
 from fl_app.engines.federation import Federation
+from fl_app.records.history import read_rounds
 
 NODES, LOOK_S, POLL_S = 3, 3.0, 1.0
 """An idle SuperNode of Flower looks for messages every `LOOK_S`."""
@@ -85,8 +85,8 @@ def play(side: Side, carried: bool, folder: Path, overrides: Sequence[str]) -> N
         time.sleep(POLL_S)
     if process.returncode:
         raise RuntimeError(f"the run ended with {process.returncode}; see its log above")
-    for line in (folder / "rounds.jsonl").read_text().splitlines():
-        seconds = json.loads(line)["time"]
+    for record in read_rounds(folder):
+        seconds = record["time"]
         side.training[carried].append(seconds["training_s"])
         side.evaluation[carried].append(seconds["evaluation_s"])
 

@@ -18,6 +18,7 @@ from fl_app.engines.federation import Federation
 from fl_app.engines.flower_commands import executable
 from fl_app.engines.member import Member
 from fl_app.engines.processes import Process
+from fl_app.records.history import read_rounds
 
 SMALL_APP = REPO / "tests" / "end_to_end" / "small_app"
 BRIDGE, NETWORK = "fl-lost", "10.231.77"
@@ -105,8 +106,7 @@ class Run:
 
     def rounds(self) -> list[dict[str, Any]]:
         """Return the records so far."""
-        path = self.folder / "rounds.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return read_rounds(self.folder) if (self.folder / "rounds.jsonl").exists() else []
 
     def status(self) -> str:
         """Return how the run ended."""
