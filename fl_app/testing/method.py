@@ -12,7 +12,6 @@ from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.replies import TooFewRepliesError
-from fl_app.strategies.roster import Identity
 from fl_app.strategies.state import load, save
 from fl_app.strategies.state_fields import check_fields
 from fl_app.testing.bad_replies import BAD, raw
@@ -20,10 +19,10 @@ from fl_app.testing.toy import (
     SIZE,
     TARGETS,
     Build,
-    Proxy,
     builder,
     context,
     honest,
+    join,
     play,
     reply,
     roster,
@@ -210,9 +209,7 @@ class MethodContract:
     def test_a_newcomer_is_taken_in(self, build: Build) -> None:
         strategy, known = build(context()), roster(12)
         play(strategy, known, range(1, 5))
-        proxy = Proxy("99991")
-        known.register(proxy)
-        known.introduce(proxy, Identity(12, 0, 10))
+        join(known, 12)
         play(strategy, known, range(5, 10))
         models, (rows,) = strategy.attribute([12])
         assert np.isfinite(models[list(rows)]).all()

@@ -117,10 +117,21 @@ def roster(clients: int, groups: int = 3) -> Roster:
     """Return a roster whose node ids are unrelated to the client ids."""
     known = Roster()
     for client in range(clients):
-        proxy = Proxy(str(7919 * (client + 3) % 10007))
-        known.register(proxy)
-        known.introduce(proxy, Identity(client, client % groups, 10 + client))
+        join(known, client, client % groups)
     return known
+
+
+def join(known: Roster, client: int, group: int = 0) -> None:
+    """Let a client connect, and say who it is."""
+    proxy = Proxy(str(7919 * (client + 3) % 10007))
+    known.register(proxy)
+    known.introduce(proxy, Identity(client, group, 10 + client))
+
+
+def parts(strategy: CommunityStrategy) -> set[frozenset[int]]:
+    """Return the communities of the members."""
+    members = strategy.state.communities.members
+    return {frozenset(c for c in members if members[c] == row) for row in members.values()}
 
 
 def honest(client: int, start: Vector, server_round: int) -> FitRes:

@@ -7,6 +7,14 @@ from torch.nn import functional
 from fl_app.client.clipped_gradients import SampleGradients, gradients_of
 from fl_app.client.layer_calls import Watched, calls_of
 
+SHAPE, CLASSES, SAMPLES = (1, 12, 12), 4, 5
+
+
+def images_of_rows() -> tuple[Tensor, Tensor]:
+    """Return images, one brighter than the other, and their labels."""
+    scale = torch.linspace(0.5, 1.5, SAMPLES)[:, None, None, None]
+    return torch.randn(SAMPLES, *SHAPE) * scale, torch.arange(SAMPLES) % CLASSES
+
 
 def loss_of(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     """Return the summed loss."""

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sample_references import assert_alone, assert_clipped
+from sample_references import CLASSES, assert_alone, assert_clipped, images_of_rows
 
 from fl_app.client.layer_calls import Watched, calls_of, is_separable, traced_layers
 
-SHAPE, CLASSES, SAMPLES, HEADS = (1, 12, 12), 4, 5, 2
+HEADS = 2
 
 
 class Attending(nn.Module):
@@ -94,16 +94,11 @@ class Rows(nn.Module):
         return self.head((self.inner(rows) if told is None else told).mean(1))
 
 
-def _images() -> tuple[Tensor, Tensor]:
-    scale = torch.linspace(0.5, 1.5, SAMPLES)[:, None, None, None]
-    return torch.randn(SAMPLES, *SHAPE) * scale, torch.arange(SAMPLES) % CLASSES
-
-
 @pytest.mark.parametrize("name", list(CASES))
 def test_it_computes_what_torch_does_and_the_gradients_of_samples(name: str) -> None:
     torch.manual_seed(0)
     module = Attending(**CASES[name])
-    images, labels = _images()
+    images, labels = images_of_rows()
     with calls_of(Watched(module)):
         found = module(images)
     torch.testing.assert_close(found, module(images), rtol=1e-5, atol=1e-5)
@@ -120,20 +115,20 @@ def test_it_computes_what_torch_does_and_the_gradients_of_samples(name: str) -> 
 )
 def test_a_transformer_has_the_gradients_of_samples(given: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    assert_clipped(transformer(**given), *_images())
+    assert_clipped(transformer(**given), *images_of_rows())
 
 
 def test_a_sample_that_overflows_changes_no_other() -> None:
     torch.manual_seed(0)
-    assert_alone(transformer(batch_first=True), *_images())
-    assert_alone(Attending(batch_first=True), *_images())
+    assert_alone(transformer(batch_first=True), *images_of_rows())
+    assert_alone(Attending(batch_first=True), *images_of_rows())
 
 
 @pytest.mark.parametrize("weights", [True, False])
 def test_dropout_draws_what_torch_draws(weights: bool) -> None:
     module = Attending(batch_first=True, dropout=0.4, need_weights=weights)
     module.head = nn.Sequential(nn.Dropout(0.5), module.head)  # draws in the order of the memory
-    images, _ = _images()
+    images, _ = images_of_rows()
     torch.manual_seed(3)
     expected = module(images)
     torch.manual_seed(3)

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sample_references import assert_alone, assert_clipped
+from sample_references import CLASSES, SAMPLES, SHAPE, assert_alone, assert_clipped, images_of_rows
 
 from fl_app.client import dense_products, weight_products
 from fl_app.client.layer_calls import Watched, calls_of, is_separable, traced_layers
 
-SHAPE, CLASSES, SAMPLES, HIDDEN = (1, 12, 12), 4, 5, 6
+HIDDEN = 6
 KINDS = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}
 
 
@@ -84,18 +84,13 @@ PAIRS = [(kind, {}, name) for kind in KINDS for name in CASES]
 PAIRS += [("RNN", {"nonlinearity": "relu"}, "one"), ("RNN", {"nonlinearity": "relu"}, "several")]
 
 
-def _images() -> tuple[Tensor, Tensor]:
-    scale = torch.linspace(0.5, 1.5, SAMPLES)[:, None, None, None]
-    return torch.randn(SAMPLES, *SHAPE) * scale, torch.arange(SAMPLES) % CLASSES
-
-
 @pytest.mark.parametrize(("kind", "more", "name"), PAIRS)
 def test_it_computes_what_torch_does_and_the_gradients_of_samples(
     kind: str, more: dict[str, Any], name: str
 ) -> None:
     torch.manual_seed(0)
     module = Recurrent(kind, **CASES[name], **more)
-    images, labels = _images()
+    images, labels = images_of_rows()
     with calls_of(Watched(module)):
         found = module(images)
     torch.testing.assert_close(found, module(images), rtol=1e-5, atol=1e-5)
@@ -105,7 +100,7 @@ def test_it_computes_what_torch_does_and_the_gradients_of_samples(
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_sample_that_overflows_changes_no_other(kind: str) -> None:
     torch.manual_seed(0)
-    assert_alone(Recurrent(kind, num_layers=2, bidirectional=True, read="both"), *_images())
+    assert_alone(Recurrent(kind, num_layers=2, bidirectional=True, read="both"), *images_of_rows())
 
 
 @pytest.mark.parametrize("packed", ["", "by length"])
@@ -115,7 +110,7 @@ def test_dropout_draws_what_torch_draws(kind: str, packed: str) -> None:
         kind, packed=packed, num_layers=3, bidirectional=True, dropout=0.4, batch_first=True
     )
     module.head = nn.Sequential(nn.Dropout(0.5), module.head)
-    images, _ = _images()
+    images, _ = images_of_rows()
     torch.manual_seed(3)
     expected = module(images)
     torch.manual_seed(3)
@@ -131,14 +126,14 @@ def test_frozen_weights_have_no_gradients(kind: str, frozen: tuple[str, ...]) ->
     module = Recurrent(kind)
     for name in frozen:
         getattr(module.steps, f"{name}_l0").requires_grad_(False)
-    assert_clipped(module, *_images())
+    assert_clipped(module, *images_of_rows())
 
 
 def test_a_layer_can_be_called_twice() -> None:
     torch.manual_seed(0)
     module = Recurrent("GRU", read="both")
     module.first = nn.Sequential(module.first, Again(module.steps))
-    assert_clipped(module, *_images())
+    assert_clipped(module, *images_of_rows())
 
 
 class Again(nn.Module):

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load_file, save_file
 
+sys.path.insert(0, str(Path(__file__).parent))
+from kept import KEPT, same
+
 from fl_app.records import checkpoint
 from fl_app.records.checkpoint import (
     FILE,
@@ -25,11 +28,6 @@ from fl_app.records.checkpoint import (
 )
 from fl_app.records.tensors import BLOCK, CODES
 
-KEPT = Checkpoint(
-    7,
-    {"models": np.array([[1.5, -2.0]], np.float32), "store.ids": np.array([3, 8])},
-    {"members": {"3": 0}, "losses": [0.1, 2.0]},
-)
 DTYPES = sorted(CODES)
 FINITE = {"allow_nan": False, "allow_infinity": False}
 numbers = st.recursive(
@@ -41,15 +39,6 @@ numbers = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=8,
 )
-
-
-def same(a: Checkpoint, b: Checkpoint) -> bool:
-    return (
-        (a.round, a.state, a.arrays.keys()) == (b.round, b.state, b.arrays.keys())
-        and all(a.arrays[k].tobytes() == b.arrays[k].tobytes() for k in a.arrays)
-        and all(a.arrays[k].dtype == b.arrays[k].dtype for k in a.arrays)
-        and all(a.arrays[k].shape == b.arrays[k].shape for k in a.arrays)
-    )
 
 
 @settings(

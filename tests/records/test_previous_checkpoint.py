@@ -16,6 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).parent))
+from kept import KEPT, same
+
 from fl_app.records import checkpoint
 from fl_app.records.checkpoint import (
     DAMAGED,
@@ -31,21 +34,6 @@ from fl_app.records.checkpoint import (
     write,
 )
 from fl_app.records.tensors import BLOCK
-
-KEPT = Checkpoint(
-    7,
-    {"models": np.array([[1.5, -2.0]], np.float32), "store.ids": np.array([3, 8])},
-    {"members": {"3": 0}, "losses": [0.1, 2.0]},
-)
-
-
-def same(a: Checkpoint, b: Checkpoint) -> bool:
-    return (
-        (a.round, a.state, a.arrays.keys()) == (b.round, b.state, b.arrays.keys())
-        and all(a.arrays[k].tobytes() == b.arrays[k].tobytes() for k in a.arrays)
-        and all(a.arrays[k].dtype == b.arrays[k].dtype for k in a.arrays)
-        and all(a.arrays[k].shape == b.arrays[k].shape for k in a.arrays)
-    )
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from methods import builder
 
 from fl_app.params import Layout
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.server_context import ServerContext
 from fl_app.testing.toy import DETECTION, context, reply
 
 MANY, CLIENTS, ROUNDS = 200, 12, 12
@@ -46,18 +47,17 @@ def grouped(groups: int, seed: int) -> Client:
     return answer
 
 
+def wide(**changes: Any) -> ServerContext:
+    """Return a context with contrast, and models of MANY parameters."""
+    return context(
+        contrast=True, layout=Layout(("w",), ((2, MANY // 2),), 1),
+        initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"), **changes,
+    )  # fmt: skip
+
+
 def built(
     name: str, *, seed: int = 0, participation: float = 1.0, **options: object
 ) -> CommunityStrategy:
     """Return a method with contrast for models of MANY parameters."""
-    given = context(
-        contrast=True, seed=seed, rounds=ROUNDS + 1, layout=Layout(("w",), ((2, MANY // 2),), 1),
-        initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
-    )  # fmt: skip
+    given = wide(seed=seed, rounds=ROUNDS + 1)
     return builder(name, participation=participation, **(METHODS[name] | options))(given)
-
-
-def parts(strategy: CommunityStrategy) -> set[frozenset[int]]:
-    """Return the communities of the members."""
-    members = strategy.state.communities.members
-    return {frozenset(c for c in members if members[c] == row) for row in members.values()}

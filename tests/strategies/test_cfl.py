@@ -17,7 +17,7 @@ from fl_app.strategies.cfl import Cfl
 from fl_app.strategies.outcome import Event
 from fl_app.strategies.server_context import largest
 from fl_app.strategies.state import load, save
-from fl_app.testing.toy import SIZE, TARGETS, builder, context, honest, play, reply, roster
+from fl_app.testing.toy import SIZE, TARGETS, builder, context, honest, parts, play, reply, roster
 from fl_app.wiring import made
 
 cfl = partial(made, "strategy=cfl")
@@ -222,18 +222,13 @@ def _noisy(groups: int) -> Callable[[int, np.ndarray, int], FitRes]:
     return client
 
 
-def _parts(strategy: Cfl) -> set[frozenset[int]]:
-    members = strategy.state.communities.members
-    return {frozenset(c for c in members if members[c] == row) for row in members.values()}
-
-
 @pytest.mark.usefixtures("wide_targets")
 def test_with_contrast_clusters_are_split_by_cumulated_updates_alone() -> None:
     found = {}
     for contrast in (True, False):
         strategy = _wide(contrast=contrast)
         play(strategy, roster(12), range(1, 13), client=_noisy(groups=3))
-        found[contrast] = _parts(strategy)
+        found[contrast] = parts(strategy)
     assert found[True] == {frozenset(range(group, 12, 3)) for group in range(3)}
     assert len(found[False]) > 3
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from contrasted import CLIENTS, MANY, METHODS, ROUNDS, built, grouped, parts, widen
+from contrasted import CLIENTS, MANY, METHODS, ROUNDS, built, grouped, wide, widen
 from flwr.common import FitRes
 from methods import builder
 
@@ -28,7 +28,7 @@ from fl_app.strategies.graph_use import (
 )
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.state import load, save
-from fl_app.testing.toy import DETECTION, context, play, reply, roster
+from fl_app.testing.toy import DETECTION, context, parts, play, reply, roster
 
 EVERY_ROUND = ("communities", "communities_1nn", "communities_wnn", "dcfl")
 
@@ -101,13 +101,13 @@ def _faint(number: int, start: np.ndarray, server_round: int) -> FitRes:
     return reply((start + step).astype(np.float32))
 
 
+def _looking(name: str) -> CommunityStrategy:
+    return builder(name, participation=1.0, cluster_round=2)(wide(rounds=20))
+
+
 @pytest.mark.parametrize("name", ["flic", "late", "hierarchical"])
 def test_groups_that_one_look_does_not_see_are_looked_for_again(name: str) -> None:
-    given = context(
-        contrast=True, rounds=20, layout=Layout(("w",), ((2, MANY // 2),), 1),
-        initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
-    )  # fmt: skip
-    strategy = builder(name, participation=1.0, cluster_round=2)(given)
+    strategy = _looking(name)
     found, counts = list[int](), list[int]()
     for server_round in range(1, 13):
         now = range(server_round, server_round + 1)
@@ -125,15 +125,7 @@ def test_groups_that_one_look_does_not_see_are_looked_for_again(name: str) -> No
 
 @pytest.mark.parametrize("name", ["flic", "late", "hierarchical"])
 def test_a_run_resumed_between_two_looks_goes_on_looking(name: str) -> None:
-    def built() -> CommunityStrategy:
-        return builder(name, participation=1.0, cluster_round=2)(
-            context(
-                contrast=True, rounds=20, layout=Layout(("w",), ((2, MANY // 2),), 1),
-                initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
-            )
-        )  # fmt: skip
-
-    straight, first, second = built(), built(), built()
+    straight, first, second = (_looking(name) for _ in range(3))
     play(straight, roster(CLIENTS), range(1, 13), client=_faint)
     play(first, roster(CLIENTS), range(1, 4), client=_faint)
     assert len(first.state.communities.models) == 1
@@ -152,12 +144,7 @@ def test_a_run_resumed_between_two_looks_goes_on_looking(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["flic", "late", "hierarchical"])
 def test_one_community_stays_one_however_often_it_is_searched(name: str) -> None:
-    strategy = builder(name, participation=1.0, cluster_round=2)(
-        context(
-            contrast=True, rounds=20, layout=Layout(("w",), ((2, MANY // 2),), 1),
-            initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
-        )
-    )  # fmt: skip
+    strategy = _looking(name)
     play(strategy, roster(CLIENTS), range(1, 13), client=grouped(1, 0))
     assert strategy.state.searches == len(SEARCHED)
     assert strategy.state.clustered_at == 2

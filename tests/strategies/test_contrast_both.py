@@ -1,7 +1,6 @@
 """`graph.contrast=both`: contrast where it finds communities, else the method's own graph."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,13 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from contrasted import CLIENTS, MANY, Client, parts, widen
+from contrasted import CLIENTS, MANY, Client, wide, widen
 from flwr.common import FitIns, FitRes, Scalar
 from told import told_losses
 
 from fl_app import config
 from fl_app.evaluation.benefit import Verdict
 from fl_app.learner_reports import HELD_OUT, packed
-from fl_app.params import Layout
 from fl_app.records.history import UNDONE
 from fl_app.server_wiring import strategy as built_strategy
 from fl_app.strategies.base import CommunityStrategy
@@ -24,7 +22,7 @@ from fl_app.strategies.changing import ChangingCommunities
 from fl_app.strategies.fallback import fallen_back
 from fl_app.strategies.state import load, save
 from fl_app.strategies.trial import JudgedState
-from fl_app.testing.toy import DETECTION, builder, context, play, reply, roster
+from fl_app.testing.toy import builder, parts, play, reply, roster
 from fl_app.types import Vector
 
 ONCE: dict[str, Any] = {"cluster_round": 3}
@@ -46,12 +44,8 @@ def _wide_targets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _built(name: str, *, auto: bool = True, rounds: int = 20, **options: Any) -> CommunityStrategy:
-    given = context(
-        contrast=True, or_own=auto, rounds=rounds, layout=Layout(("w",), ((2, MANY // 2),), 1),
-        initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
-    )  # fmt: skip
     chosen = METHODS[name] | {"fallback": "auto"} | options
-    return builder(name, participation=1.0, **chosen)(given)
+    return builder(name, participation=1.0, **chosen)(wide(or_own=auto, rounds=rounds))
 
 
 def _steps(directions: np.ndarray, noise: float = 0.01) -> Client:

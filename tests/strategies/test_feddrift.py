@@ -14,7 +14,7 @@ from fl_app.one_run import run
 from fl_app.strategies.feddrift import FedDrift
 from fl_app.strategies.serving import served
 from fl_app.strategies.state import Communities
-from fl_app.testing.toy import TARGETS, builder, context, honest, play, roster
+from fl_app.testing.toy import TARGETS, builder, context, honest, parts, play, roster
 from fl_app.types import Vector
 
 Client = Callable[[int, Vector, int], FitRes]
@@ -30,12 +30,6 @@ def _method(**changes: object) -> FedDrift:
     built = builder("feddrift", participation=1.0, **changes)(context())
     assert isinstance(built, FedDrift)
     return built
-
-
-def _members(method: FedDrift) -> set[frozenset[int]]:
-    members = method.state.communities.members
-    rows = set(members.values())
-    return {frozenset(c for c in members if members[c] == row) for row in rows}
 
 
 def _claiming(method: FedDrift, losses: dict[int, float]) -> Client:
@@ -88,11 +82,11 @@ def test_a_loss_that_rises_by_less_than_delta_is_no_drift() -> None:
 def test_models_that_are_alike_are_merged_in_the_next_round_by_their_clients() -> None:
     method, known = _method(start="own", merge_below=1.0), roster(4)
     play(method, known, range(1, 2), client=_claiming(method, {}))
-    assert _members(method) == {frozenset({c}) for c in range(4)}
+    assert parts(method) == {frozenset({c}) for c in range(4)}
     # other models, so that not all clients choose the same one
     method.state.communities.models[:3] = TARGETS
     play(method, known, range(2, 3), client=_claiming(method, {}))
-    assert _members(method) == {frozenset(range(4))}
+    assert parts(method) == {frozenset(range(4))}
     assert "merged" in [event.kind for event in method.events]
 
 
@@ -122,7 +116,7 @@ def test_who_chose_a_model_that_is_replaced_has_no_choice_any_more() -> None:
 def test_with_own_models_at_the_start_the_groups_are_found_and_stay() -> None:
     method, known = _method(start="own", merge_below=1.0), roster(12)
     play(method, known, range(1, 9))
-    assert _members(method) == {frozenset(range(group, 12, 3)) for group in range(3)}
+    assert parts(method) == {frozenset(range(group, 12, 3)) for group in range(3)}
     models, members = method.state.communities.models, method.state.communities.members
     for client, row in members.items():
         np.testing.assert_allclose(models[row], TARGETS[client % 3], atol=0.1)
@@ -220,7 +214,7 @@ def test_a_liar_isolates_only_itself() -> None:
         lie = {3: 1e29 * (server_round % 2)}
         rounds = range(server_round, server_round + 1)
         play(method, known, rounds, client=_claiming(method, lie))
-    assert frozenset({0, 1, 2}) in {part - {3} for part in _members(method)}
+    assert frozenset({0, 1, 2}) in {part - {3} for part in parts(method)}
 
 
 def test_models_of_drifted_clients_are_judged_once_all_could_score_them() -> None:
@@ -245,7 +239,7 @@ def test_a_trial_ends_without_a_verdict_when_all_models_are_merged() -> None:
     method.judge(3)
     assert method.state.common is not None
     play(method, known, range(4, 6), client=_claiming(method, {}))
-    assert _members(method) == {frozenset(range(4))}
+    assert parts(method) == {frozenset(range(4))}
     assert method.state.common is None
     assert not method.state.judged
     assert not {"kept", "undone"} & {event.kind for event in method.events}

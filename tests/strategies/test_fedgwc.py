@@ -14,8 +14,7 @@ from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX
 from fl_app.one_run import run
 from fl_app.records.history import UNDONE
 from fl_app.strategies.fedgwc import FedGwc
-from fl_app.strategies.roster import Identity, Roster
-from fl_app.testing.toy import Proxy, builder, context, honest, play, roster
+from fl_app.testing.toy import builder, context, honest, join, play, roster
 from fl_app.types import Vector
 
 ROUNDS = 40
@@ -44,12 +43,6 @@ def _telling(level: Callable[[int], float], steps: int = 8) -> Client:
 
 def _difficult(client: int) -> float:
     return 2.0 if client in NOISY else 1.0
-
-
-def _newcomer(known: Roster, client: int) -> None:
-    proxy = Proxy(f"9999{client}")
-    known.register(proxy)
-    known.introduce(proxy, Identity(client, 0, 10 + client))
 
 
 def test_no_split_is_made_after_one_was_undone() -> None:
@@ -110,7 +103,7 @@ def test_small_clusters_are_not_split() -> None:
 def test_a_newcomer_joins_the_cluster_whose_model_has_the_least_loss() -> None:
     method, known = _method(), roster(12)
     play(method, known, range(1, ROUNDS + 1), client=_telling(_difficult))
-    _newcomer(known, 12)
+    join(known, 12)
     models, (rows,) = method.attribute([12])
     assert len(rows) == len(models) == 2
     method.sampler.participation = 1.0

@@ -22,6 +22,7 @@ from fl_app.testing.toy import (
     TARGETS,
     context,
     honest,
+    parts,
     play,
     roster,
 )
@@ -40,9 +41,7 @@ def test_planted_groups_are_found_and_each_gets_its_own_model() -> None:
     play(strategy, roster(12), range(1, 11))
     members = strategy.state.communities.members
     assert strategy.state.clustered_at == 6
-    assert {frozenset(c for c in members if members[c] == row) for row in range(3)} == {
-        frozenset(range(group, 12, 3)) for group in range(3)
-    }
+    assert parts(strategy) == {frozenset(range(group, 12, 3)) for group in range(3)}
     for client, row in members.items():
         np.testing.assert_allclose(
             strategy.state.communities.models[row], TARGETS[client % 3], atol=0.35
@@ -137,9 +136,7 @@ def test_clients_never_sampled_try_every_model_and_take_the_best() -> None:
 def test_with_contrast_groups_are_found_from_cumulated_updates() -> None:
     strategy = flic(context(contrast=True), participation=0.5, cluster_round=8)
     play(strategy, roster(12), range(1, 9))
-    members = strategy.state.communities.members
-    found = {frozenset(c for c in members if members[c] == row) for row in members.values()}
-    assert found == {frozenset(range(group, 12, 3)) for group in range(3)}
+    assert parts(strategy) == {frozenset(range(group, 12, 3)) for group in range(3)}
 
 
 def test_with_contrast_clients_of_one_kind_stay_one_community() -> None:

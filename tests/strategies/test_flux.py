@@ -19,8 +19,7 @@ from fl_app.one_run import run
 from fl_app.records.history import KEPT, UNDONE, read_rounds
 from fl_app.strategies.fallback import LOOKS
 from fl_app.strategies.flux import Flux
-from fl_app.strategies.roster import Identity, Roster
-from fl_app.testing.toy import Proxy, builder, context, honest, play, reply, roster
+from fl_app.testing.toy import builder, context, honest, join, play, reply, roster
 from fl_app.types import Vector
 from fl_app.use.assign import by_certainty, by_descriptor
 from fl_app.use.commands import assign
@@ -55,12 +54,6 @@ def _telling(strategy: Flux, means: dict[int, float]) -> Client:
         return answer
 
     return client
-
-
-def _newcomer(known: Roster, client: int) -> None:
-    proxy = Proxy(f"9999{client}")
-    known.register(proxy)
-    known.introduce(proxy, Identity(client, 0, 10 + client))
 
 
 def _asked(strategy: Flux) -> set[int]:
@@ -105,7 +98,7 @@ def test_communities_that_do_not_serve_their_clients_are_undone() -> None:
         2: ["clustered"], 2 + LOOKS[0]: [UNDONE],
     }  # fmt: skip
     assert len(strategy.state.communities.models) == 1
-    _newcomer(known, 12)
+    join(known, 12)
     play(strategy, known, range(8, 10), client=_alike(strategy))
     assert strategy.state.communities.members == dict.fromkeys(range(13), 0)
     assert strategy.descriptors() is not None
@@ -114,7 +107,7 @@ def test_communities_that_do_not_serve_their_clients_are_undone() -> None:
 def test_a_newcomer_during_the_trial_neither_trains_nor_judges_the_common_model() -> None:
     strategy, known = _method(fallback=True), roster(12)
     play(strategy, known, range(1, 4), client=_alike(strategy))
-    _newcomer(known, 12)
+    join(known, 12)
     play(strategy, known, range(4, 5), client=_alike(strategy))
     assert 12 in strategy.state.communities.members
     assert 12 not in strategy.state.gains
@@ -148,7 +141,7 @@ def test_a_refresh_that_changes_the_communities_begins_their_trial_anew() -> Non
     play(strategy, known, range(1, 5), client=client)
     assert strategy.state.split_at == 2
     means |= {0: 1.0, 1: 0.9, 2: 0.0, 3: 0.1}
-    _newcomer(known, 4)  # makes the former second community the first
+    join(known, 4)  # makes the former second community the first
     play(strategy, known, range(5, 6), client=client)
     assert strategy.state.described_at == 5
     assert strategy.state.communities.members == {0: 1, 1: 1, 2: 0, 3: 0, 4: 0}
@@ -171,8 +164,8 @@ def test_communities_by_hand_and_a_newcomer_that_joins_the_nearest() -> None:
     assert strategy.state.communities.members == members
     assert [event.kind for event in strategy.events] == ["clustered"]
     before = strategy.state.communities.models.copy()
-    _newcomer(known, 4)
-    _newcomer(known, 5)
+    join(known, 4)
+    join(known, 5)
     sent = dict[int, Vector]()
 
     def only_the_new(client_id: int, start: Vector, server_round: int) -> FitRes | None:

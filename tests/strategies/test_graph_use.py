@@ -18,7 +18,7 @@ from fl_app.config import ConfigError, load, option
 from fl_app.graph.vector_backends import InMemory, OnDisk, Sketched, VectorBackend
 from fl_app.schema import GraphConfig
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.testing.toy import DETECTION, context, honest, play, roster
+from fl_app.testing.toy import DETECTION, context, honest, parts, play, roster
 
 POINTS = "strategy=kmeans network=centroids network.k=5"
 
@@ -266,9 +266,7 @@ BUILD = {
 def _groups(name: str, **given: Any) -> set[frozenset[int]]:
     strategy: CommunityStrategy = BUILD[name](context(**given))
     play(strategy, roster(12), range(1, 9), client=honest)
-    members = strategy.state.communities.members
-    rows = set(members.values())
-    return {frozenset(c for c in members if members[c] == row) for row in rows}
+    return parts(strategy)
 
 
 @pytest.mark.parametrize("store", list(STORES))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from contrasted import CLIENTS, MANY, ROUNDS, built, grouped, parts, widen
+from contrasted import CLIENTS, MANY, ROUNDS, built, grouped, widen
 from flwr.common import FitRes
 
 from fl_app.graph.client_graph import ClientGraph
@@ -16,7 +16,7 @@ from fl_app.graph.detection import BySignificance
 from fl_app.graph.measures import Cosine
 from fl_app.strategies.graph_use import with_nearest
 from fl_app.strategies.state import load, save
-from fl_app.testing.toy import play, reply, roster
+from fl_app.testing.toy import parts, play, reply, roster
 
 FITTED = 9
 """The round from which on clients of `_fitted` send what is their own."""

@@ -19,8 +19,7 @@ from fl_app.one_run import run
 from fl_app.records.history import UNDONE
 from fl_app.strategies.fallback import LOOKS
 from fl_app.strategies.pacfl import Pacfl
-from fl_app.strategies.roster import Identity, Roster
-from fl_app.testing.toy import SIZE, Proxy, builder, context, honest, play, roster
+from fl_app.testing.toy import SIZE, builder, context, honest, join, play, roster
 from fl_app.types import Vector
 
 SMALL = (
@@ -53,18 +52,12 @@ def _telling(strategy: Pacfl, angles: dict[int, float]) -> Client:
     return client
 
 
-def _newcomer(known: Roster, client: int) -> None:
-    proxy = Proxy(f"9999{client}")
-    known.register(proxy)
-    known.introduce(proxy, Identity(client, 0, 10 + client))
-
-
 def test_vectors_are_asked_for_once() -> None:
     strategy, known = _method(), roster(4)
     strategy.sampler.participation = 1.0
     play(strategy, known, range(1, 2))
     assert all("subspace" in each.reports for each in strategy.cohort.asked.values())
-    _newcomer(known, 4)
+    join(known, 4)
     play(strategy, known, range(2, 3))
     asked = {each.client_id for each in strategy.cohort.asked.values() if each.reports}
     assert asked == {4}
@@ -85,7 +78,7 @@ def test_a_newcomer_founds_no_community_after_a_split_was_undone() -> None:
 
     play(strategy, known, range(1, 2 + LOOKS[0]), client=harmed)
     assert [event.kind for event in strategy.events] == [UNDONE]
-    _newcomer(known, 4)
+    join(known, 4)
     play(strategy, known, range(2 + LOOKS[0], 3 + LOOKS[0]), client=harmed)
     assert strategy.state.communities.members == dict.fromkeys(range(5), 0)
     assert len(strategy.state.communities.models) == 1
@@ -98,8 +91,8 @@ def test_communities_by_hand_and_newcomers_that_join_or_found_one() -> None:
     play(strategy, known, range(1, 2), client=client)
     # 0 and 1 are 5 degrees apart, 2 and 3 are 6; the two pairs are 40 apart on average
     assert strategy.state.communities.members == {0: 0, 1: 0, 2: 1, 3: 1}
-    _newcomer(known, 4)
-    _newcomer(known, 5)
+    join(known, 4)
+    join(known, 5)
     play(strategy, known, range(2, 3), client=client)
     # 4 is 7 degrees from 2 and 3 on average, 5 is 42 from them
     assert strategy.state.communities.members == {0: 0, 1: 0, 2: 1, 3: 1, 4: 1, 5: 2}
@@ -112,7 +105,7 @@ def test_a_founder_starts_its_community_with_its_own_model() -> None:
     client = _telling(strategy, {0: 0, 1: 1, 5: 85})
     play(strategy, known, range(1, 2), client=client)
     before = strategy.state.communities.models.copy()
-    _newcomer(known, 5)
+    join(known, 5)
     sent: list[Vector] = []
 
     def only_the_founder(client_id: int, start: Vector, server_round: int) -> FitRes | None:
