@@ -156,7 +156,7 @@ def p_above(values: Weights, *, trimmed: float = 0.0) -> float:
     return float(stdtr(len(middle) - 1, -mean / error))
 
 
-def _middle(values: Weights, trimmed: float = TRIMMED) -> Float[np.ndarray, "m"]:
+def _middle(values: Weights, trimmed: float = TRIMMED) -> Float[np.ndarray, " m"]:
     """Return the values in ascending order without a share at each end."""
     cut = int(trimmed * len(values))
     return np.sort(values)[cut : len(values) - cut]
