@@ -6,7 +6,6 @@ Needs root on Linux. It continues where it was stopped. All traffic is between a
 machine; no process remains at the end.
 """
 
-import argparse
 import json
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from slow_link import Quality, slow_link
-from table import REPO, header, machine, row
+from table import REPO, arguments, header, machine, row
 from wired import BRIDGE, CUT, NETWORK, Run, Wired, cables, running
 
 from fl_app.engines import credentials
@@ -125,7 +124,7 @@ def told(run: Run, seconds: float) -> Row:
 def main() -> None:
     """Play what the file has not, and write the table."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="file of rows, one JSON a line")
     options = parser.parse_args()
     path: Path = options.out

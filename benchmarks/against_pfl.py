@@ -9,14 +9,13 @@ train the network of `benchmarks/against_stock.py` on a random split of MNIST, t
 `--repeats` times.
 """
 
-import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 from against_stock import OURS, WORKS, Side, Work, ours, theirs, told
-from table import write_section
+from table import arguments, write_section
 
 APP = Path(__file__).parent / "pfl_research" / "app.py"
 CORES = os.cpu_count() or 1
@@ -77,7 +76,7 @@ def measure(name: str, data: Path, python: Path, repeats: int) -> None:
 
 def main() -> None:
     """Measure what is named, or both."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--python", type=Path, required=True)
     parser.add_argument("--repeats", type=int, default=3)

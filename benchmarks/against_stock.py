@@ -6,7 +6,6 @@ Stock Flower is `benchmarks/stock/app.py`: FedAvg, a NumPyClient and DataLoaders
 train the same network on a random split of MNIST, from weights of the same distribution.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from table import header, row, write_section
+from table import arguments, header, row, write_section
 
 from fl_app.records.history import read_rounds
 
@@ -178,7 +177,7 @@ def told(work: Work, sides: dict[str, Side], other: str) -> list[str]:
 
 def main() -> None:
     """Measure what is named, or all."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("works", nargs="*", default=list(WORKS))
     options = parser.parse_args()

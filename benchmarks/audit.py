@@ -6,7 +6,6 @@ Continues where it was stopped: each row is stored in the file as soon as it is 
 `--keep`, rows that the file lacks are taken from the page.
 """
 
-import argparse
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ import torch
 from audit_cases import FEW, MANY, Row, rows
 from audit_fields import table as table_of_fields
 from audit_trials import DELTA, SAMPLES
-from table import header, machine, row
+from table import arguments, header, machine, row
 
 from fl_app.client import private_training
 from fl_app.client.accountant import Release
@@ -94,7 +93,7 @@ is certain is wrong: its gradient is longer than the clip bound and at right ang
 
 def main() -> None:
     """Run the trials that are missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="file for the finished rows")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the trials; 0.1: a try")
     parser.add_argument("--page", type=Path, default=PAGE)

@@ -6,7 +6,6 @@ Reads the loss curves of the MNIST runs of `benchmarks/flic_mnist.py --out <fold
 `auto` on the embedded digits, and writes docs/results/auto_cluster_round.md with its figure.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib import pyplot as plt
+from table import arguments
 
 from fl_app.evaluation.stability import loss_fall
 from fl_app.records.history import read_rounds
@@ -110,7 +110,7 @@ def table(curves: Curves, ran: list[Path]) -> list[str]:
 
 def main() -> None:
     """Run, read, draw and write."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--mnist", type=Path, default=REPO / "outputs" / "flic_mnist")
     parser.add_argument("--out", type=Path, default=REPO / "outputs" / "auto_cluster_round")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])

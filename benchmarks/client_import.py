@@ -6,12 +6,11 @@ New processes alternate, so that both sides see the same load of the machine. Th
 fills the file cache and is not counted.
 """
 
-import argparse
 import os
 import subprocess
 import sys
 
-from table import REPO, header, row, write_section
+from table import REPO, arguments, header, row, write_section
 
 SIDES = {
     "`import torch, flwr`": "import torch, flwr.app, flwr.client, flwr.clientapp, flwr.common",
@@ -38,7 +37,7 @@ def measure(imports: str) -> tuple[float, float, int]:
 
 def main() -> None:
     """Measure both sides alternately and write the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--times", type=int, default=7)
     times = parser.parse_args().times
     found: dict[str, list[tuple[float, float, int]]] = {side: [] for side in SIDES}

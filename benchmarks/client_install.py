@@ -17,7 +17,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from table import REPO, header, row, write_section
+from table import REPO, arguments, header, row, write_section
 
 CLIENT = REPO / "requirements-client.txt"
 
@@ -63,7 +63,7 @@ def elsewhere(python: str, requirements: list[str]) -> tuple[int, float, str]:
 
 def main() -> None:
     """Measure the installations and write the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--cpu", help="interpreter of a client's environment without CUDA")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -6,7 +6,6 @@ It works on a copy of the checkout in a temporary folder and ends with `docker c
 FL_APP_CPU_WHEELS is a folder with a wheel of torch for the CPU; without it that image is not built.
 """
 
-import argparse
 import os
 import shutil
 import statistics
@@ -20,7 +19,7 @@ import cpu_image
 import scraped
 from composed import NODES, ROUNDS, SUPERNODES, Composed
 from container_faults import FAULTS, continued, lost_node
-from table import REPO, header, machine, put_rows, row
+from table import REPO, arguments, header, machine, put_rows, row
 
 from fl_app.engines.credentials import Credentials
 from fl_app.engines.flower import COMPLETED
@@ -187,7 +186,7 @@ def image_of(federation: Composed) -> str:
 
 def main() -> None:
     """Build the image, run all scenarios and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--no-build", action="store_true", help="use the image that exists")
     names = [each.__name__ for each in SCENARIOS]
     parser.add_argument(

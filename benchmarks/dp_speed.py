@@ -9,7 +9,6 @@ for each sample, in a network with its own layers in the place of recurrent ones
 least of several turns counts, since others use the machine too.
 """
 
-import argparse
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
@@ -19,7 +18,7 @@ from unittest.mock import patch
 
 import torch
 from opacus.validators import ModuleValidator
-from table import REPO, header, machine, row
+from table import REPO, arguments, header, machine, row
 from torch import nn
 
 from fl_app.client import private_training
@@ -139,7 +138,7 @@ def seconds(config: Config, batch: int, turns: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure every network with every batch size and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--turns", type=int, default=7)
     options = parser.parse_args()

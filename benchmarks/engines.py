@@ -7,7 +7,6 @@ output folder keeps the runs; those that completed are not repeated. `--only` pu
 cases into the page; `--measured` writes the rows of what is there and no others.
 """
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from table import REPO, header, machine, put_rows, row
+from table import REPO, arguments, header, machine, put_rows, row
 
 from fl_app.composition import choices
 from fl_app.config import option
@@ -181,7 +180,7 @@ def _assignment(summary: Summary) -> object:
 
 def main() -> None:
     """Run what is missing, one after another, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     every = cases()
     parser.add_argument("--only", nargs="+", default=list(every), choices=list(every))
     parser.add_argument("--out", type=Path, default=REPO / "outputs" / "engines")

@@ -10,7 +10,6 @@ tried. The clocks that jump need a C compiler.
 the scene `nothing`, with which models are compared.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -28,7 +27,7 @@ import clocks
 from disturbed import ROUNDS, Disturbed, Run
 from other_release import other_release, release_of
 from strangers import strangers
-from table import REPO, header, machine, put_rows, row
+from table import REPO, arguments, header, machine, put_rows, row
 
 from fl_app.engines import membership
 
@@ -173,7 +172,7 @@ def _acting(act: Callable[[Run], None]) -> Callable[[Disturbed, str], Row]:
 def main() -> None:
     """Play what the file has not, and write the table."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="file of rows, one JSON a line")
     parser.add_argument("--old", type=Path, nargs="+", default=[], help="Pythons, see above")
     parser.add_argument("--only", nargs="+", help="play the scenes of these names alone")

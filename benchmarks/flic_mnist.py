@@ -6,7 +6,6 @@ A run that is already complete in the output folder is not repeated; an interrup
 resumed. `--jobs` is the number of configurations that run in parallel, with one worker each.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -14,6 +13,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean, pstdev
+
+from table import arguments
 
 from fl_app.records.history import read_rounds
 from fl_app.report.run import first_right_round
@@ -112,7 +113,7 @@ def write_table(runs: Iterable[tuple[str, Path]], command: str) -> None:
 
 def main() -> None:
     """Run what is missing, then write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=REPO / "outputs" / "flic_mnist")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])

@@ -9,7 +9,6 @@ compared with a second one without the replies that the rules reject. A second i
 the rules is in tests/ingress/rules.py.
 """
 
-import argparse
 import logging
 import multiprocessing
 import shlex
@@ -26,7 +25,7 @@ from importlib.metadata import version
 from random import Random
 from typing import Any
 
-from table import REPO, header, machine, row
+from table import REPO, arguments, header, machine, row
 
 for folder in ("engines", "strategies", "ingress"):
     sys.path.insert(0, str(REPO / "tests" / folder))
@@ -244,7 +243,7 @@ def page(found: list[Found], command: str, seconds: float) -> list[str]:
 
 def main() -> None:
     """Play, write the page, and fail where anything was stopped or changed."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("replies", type=int, nargs="?", default=100_000)
     parser.add_argument("seed", type=int, nargs="?", default=0)
     parser.add_argument("--workers", type=int, default=2)

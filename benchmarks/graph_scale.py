@@ -9,7 +9,6 @@ client trains. Each cell is measured in a separate process. With `--only` and `-
 rows stay as they are; each row names the machine on which it was measured.
 """
 
-import argparse
 import json
 import os
 import resource
@@ -38,7 +37,7 @@ from scale_cases import (
     told,
 )
 from server_step import gigabytes
-from table import PAGE, header, machine, row, write_section
+from table import PAGE, arguments, header, machine, row, write_section
 
 from fl_app.learner_reports import packed, request
 from fl_app.masking.slots import SlotSums
@@ -283,7 +282,7 @@ def table(methods: list[str], scales: list[str], limit_s: int) -> None:
 
 def main() -> None:
     """Measure all cases or some; or one cell, whose figures go to the standard output."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--only", nargs="+", choices=[*METHODS], default=[*METHODS])
     parser.add_argument("--scale", nargs="+", choices=[*SCALES], default=[*SCALES])
     parser.add_argument("--case", nargs=2)

@@ -8,7 +8,6 @@ screening: `engine.largest_update` and `engine.sample_cap` must affect no honest
 The output folder has one line per result; existing results are not measured again.
 """
 
-import argparse
 import json
 import shutil
 import tempfile
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from runs import run
-from table import REPO, header, row
+from table import REPO, arguments, header, row
 
 from fl_app.aggregation import lower_median
 from fl_app.client_app import app
@@ -244,7 +243,7 @@ def line(experiment: Experiment, results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--data", required=True, help="folder with MNIST and FashionMNIST")
     parser.add_argument("--out", type=Path, default=REPO / "outputs" / "honest_updates")
     parser.add_argument("--only", nargs="+", default=[each.name for each in EXPERIMENTS])

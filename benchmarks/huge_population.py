@@ -6,7 +6,6 @@ Every client has its own 20 samples of the embedded digits, drawn when they are 
 each round a hundred clients train a small CNN, and another hundred measure its accuracy.
 """
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from table import header, row, write_section
+from table import arguments, header, row, write_section
 
 from fl_app.records.history import read_rounds
 
@@ -69,7 +68,7 @@ def run(clients: int, strategy: str, folder: Path) -> tuple[float, list[dict], d
 
 def main() -> None:
     """Run FedAvg and FLIC, and FedAvg with a hundredth of the clients; write the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--clients", type=int, default=100_000)
     options = parser.parse_args()
     if options.clients < 100 * COHORT:

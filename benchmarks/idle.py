@@ -5,14 +5,13 @@
 Needs Linux. It starts a SuperLink, a SuperExec and three nodes with the warm process.
 """
 
-import argparse
 import os
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-from table import header, row, write_section
+from table import arguments, header, row, write_section
 
 from fl_app.engines import watchdog
 from fl_app.engines.federation import Federation
@@ -44,7 +43,7 @@ def seconds(token: str) -> Counter[str]:
 
 def main() -> None:
     """Measure, and write the section."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    arguments(__doc__).parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="fl-idle-") as folder,
         Federation(Path(folder), nodes=NODES, warm=True) as federation,

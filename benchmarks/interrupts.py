@@ -8,7 +8,6 @@ and a stopped benchmark, also one on another machine, continues from there. Linu
 processes are found by their environment.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -27,7 +26,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from table import REPO, header, machine, row
+from table import REPO, arguments, header, machine, row
 
 from fl_app.records.checkpoint import CheckpointError, read
 from fl_app.records.summary import read_summary
@@ -283,7 +282,7 @@ def _name(found: Found) -> str:
 def main() -> None:
     """Interrupt the runs that are not in `--out` yet, and write the page."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--interrupts", type=int, default=67, help="of each engine")
     parser.add_argument("--beside", type=int, default=4, help="runs at a time")
     parser.add_argument("--busy", type=int, default=2, help="busy processes beside them")

@@ -9,7 +9,6 @@ kmeans_speed.md. `tables` and `participation` run the algorithm on arrays
 engine. The output folder has one line per result; existing results are not measured again.
 """
 
-import argparse
 import json
 import resource
 import subprocess
@@ -26,7 +25,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from results import must_be_there
-from table import REPO, header, machine, row
+from table import REPO, arguments, header, machine, row
 
 from fl_app import wiring
 from fl_app.config import load, option
@@ -364,7 +363,7 @@ def _write(path: Path, lines: Sequence[str]) -> None:
 
 def main() -> None:
     """Measure what is missing, then write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("what", choices=["tables", "participation", "speed"])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=REPO / "outputs" / "kmeans")

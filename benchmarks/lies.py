@@ -7,7 +7,6 @@ methods are those of conf/strategy, some also with `rule=median`. The output fol
 per result; existing results are not measured again.
 """
 
-import argparse
 import json
 import multiprocessing
 from collections.abc import Iterable
@@ -21,7 +20,7 @@ import numpy as np
 from lying import LIES, TWICE, Tell, answers_twice, run_among, silent, training_of, words_of
 from results import append
 from results import read as read_results
-from table import REPO, header, row
+from table import REPO, arguments, header, row
 
 from fl_app.composition import choices
 from fl_app.config import option
@@ -209,7 +208,7 @@ def gather(names: Iterable[str], out: Path, workers: int) -> Results:
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--only", nargs="+", default=methods())
     parser.add_argument("--out", type=Path, default=REPO / "outputs" / "lies")
     parser.add_argument("--workers", type=int, default=1)

@@ -6,7 +6,6 @@ Needs root on Linux: each node runs in its own network namespace, so that it can
 All traffic is between addresses of this machine; no process remains at the end.
 """
 
-import argparse
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from table import REPO, header, machine, row
+from table import REPO, arguments, header, machine, row
 from wired import CUT, DEADLINE_S, KILLED, NETWORK, STOPPED, Run, Wired, cables, running
 
 from fl_app.engines import credentials
@@ -164,7 +163,7 @@ def played(top: Path, name: str) -> list[str]:
 def main() -> None:
     """Play the scenarios one after another and write the table."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves every context
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--only", choices=SCENARIOS, help="play this one, and write nothing")
     parser.add_argument("--out", type=Path, help="folder of rows; goes on where it was stopped")
     options = parser.parse_args()

@@ -2,11 +2,10 @@
 
     .venv/bin/python benchmarks/method_examples.py [page ...]
 
-A page without a name is not written. Each row is a run of its own, with the settings of the
-command that the page shows.
+Without a name, all pages that have examples are written. Each row is a run of its own, with the
+settings of the command that the page shows.
 """
 
-import argparse
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from runs import run
-from table import REPO, header, row
+from table import REPO, arguments, header, row
 
 from fl_app.client_app import app
 
@@ -150,7 +149,7 @@ def put(page: Path, lines: Sequence[str]) -> None:
 
 def main() -> None:
     """Run the examples and write their tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("pages", nargs="*", default=[*EXAMPLES])
     for name in parser.parse_args().pages:
         put(PAGES / f"{name}.md", EXAMPLES[name].lines())

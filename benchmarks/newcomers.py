@@ -7,12 +7,11 @@ Newcomers have samples that no client of the run has trained on, and are assigne
 `fl_app.use.assign`.
 """
 
-import argparse
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from table import REPO, header, row
+from table import REPO, arguments, header, row
 
 from fl_app.data.shift import rotate, swap
 from fl_app.one_run import override
@@ -109,7 +108,7 @@ def table(population: str, folder: Path, data: Path) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with MNIST")
     parser.add_argument("--out", type=Path, default=Path("outputs/newcomers"))
     given = parser.parse_args()

@@ -5,12 +5,11 @@
 Each side is a run of its own, one after another, on a machine with CUDA.
 """
 
-import argparse
 from pathlib import Path
 
 import torch
 from against_stock import WORKS, ours, told
-from table import write_section
+from table import arguments, write_section
 
 SIDES = {
     "CPU": ["client.device=cpu"],
@@ -24,7 +23,7 @@ KINDS = {"light": "a few larger clients", "small": "many small clients"}
 
 def main() -> None:
     """Measure both kinds of work and write a section for each."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     data = parser.parse_args().data.resolve()
     if not torch.cuda.is_available():

@@ -3,11 +3,10 @@
 .venv/bin/python benchmarks/privacy_noise.py
 """
 
-import argparse
 from math import sqrt
 from pathlib import Path
 
-from table import header, row
+from table import arguments, header, row
 
 from fl_app.client import accountant
 from fl_app.client.accountant import whole_update
@@ -42,7 +41,7 @@ their mean is `noise multiplier * sqrt(parameters) / {BATCH}`.
 
 def main() -> None:
     """Compute the noise and write the page."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    arguments(__doc__).parse_args()
     lines = [HEAD, *_updates(), SAMPLE_HEAD, *_samples()]
     PAGE.write_text("\n".join(lines) + "\n")
     print(PAGE.read_text())

@@ -6,7 +6,6 @@ Exact losses are no setting: they are measured with the noise taken out of the p
 before losses had any. Continues where it was stopped.
 """
 
-import argparse
 import json
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from unittest.mock import patch
 
 import numpy as np
 from runs import run
-from table import REPO, header, machine, row
+from table import REPO, arguments, header, machine, row
 
 from fl_app.client import private_losses
 from fl_app.client_app import app
@@ -90,7 +89,7 @@ def measure(epsilon: float, losses: str | float, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="file for the finished runs")
     parser.add_argument("--page", type=Path, default=PAGE)
     given = parser.parse_args()

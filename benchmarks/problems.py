@@ -8,7 +8,6 @@ Fashion-MNIST and `cifar10-imagefolder.tar.gz`, the images of CIFAR-10 as
 `cifar10/{train,test}/<class>/<number>.jpg`. Existing results are not measured again.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from table import REPO, header, machine, row
+from table import REPO, arguments, header, machine, row
 
 from fl_app.records.models import read_models
 from fl_app.types import ENGINES
@@ -162,7 +161,7 @@ def unpack(archive: Path, to: Path) -> None:
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))
     parser.add_argument("--out", type=Path, default=REPO / "outputs" / "problems")

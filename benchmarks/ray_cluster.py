@@ -8,7 +8,6 @@ the measured seconds per client give on paper, and what the processor time of th
 allows. It continues where it was stopped; `--page` writes the page of what there is.
 """
 
-import argparse
 import json
 import os
 import signal
@@ -24,7 +23,7 @@ from statistics import median
 from uuid import uuid4
 
 from results import must_be_there
-from table import REPO, header, machine, row
+from table import REPO, arguments, header, machine, row
 
 from fl_app.engines import watchdog
 from fl_app.records.history import read_rounds
@@ -282,7 +281,7 @@ def _bound(workers_s: float, server_s: float) -> str:
 def main() -> None:
     """Run what the file has not, and write the page."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves every context
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[300, 1000, 3000])
     parser.add_argument("--out", type=Path, required=True, help="file of runs, one JSON a line")
     parser.add_argument("--page", action="store_true", help="run nothing, write the page")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from table import REPO, as_measured
+from table import REPO, arguments, as_measured
 
 Found = dict[str, Any]
 Case = tuple[Any, ...]
@@ -90,9 +90,7 @@ def write_page(
 
 
 def _parser(about: str, name: str, *, data: bool) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(about)
     either = parser.add_mutually_exclusive_group(required=data)
     if data:
         either.add_argument("--data", type=Path, help="folder with the data sets")

@@ -7,7 +7,6 @@ synthetic (five directions and noise), with the size of the CNN of McMahan et al
 With `--run`, the stores are compared on the updates in the checkpoint of a real run.
 """
 
-import argparse
 import json
 import resource
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from table import header, row, write_section
+from table import arguments, header, row, write_section
 
 from fl_app.config import load
 from fl_app.evaluation.agreement import adjusted_rand
@@ -152,7 +151,7 @@ def errors(run: Path) -> None:
 
 def main() -> None:
     """Measure the sizes named, or all; or one case, whose figures go to the standard output."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("sizes", type=int, nargs="*")
     parser.add_argument("--run", type=Path)
     parser.add_argument("--case")

@@ -6,7 +6,6 @@ It works on a copy of the checkout in a temporary folder, and on a copy of FL_AP
 root of a Debian with systemd.
 """
 
-import argparse
 import os
 import re
 import signal
@@ -20,7 +19,7 @@ import certificates
 from booted import CLIENTS, NODES, SERVICES, Booted
 from compose import copied
 from continued import ended, same_models
-from table import REPO, header, machine, put_rows, row
+from table import REPO, arguments, header, machine, put_rows, row
 
 from fl_app.engines.credentials import Credentials
 
@@ -138,7 +137,7 @@ def _same(machine: Booted, name: str, like: str = "plain") -> str:
 
 def main() -> None:
     """Boot the machine, run the scenarios and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     names = [each.__name__ for each in SCENARIOS]
     parser.add_argument(
         "--only", nargs="+", choices=names, default=names, help="put their rows into the page"

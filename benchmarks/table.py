@@ -1,5 +1,6 @@
-"""The page into which each benchmark writes its own section."""
+"""The page into which each benchmark writes its own section, and its command line."""
 
+import argparse
 import os
 import platform
 import re
@@ -17,6 +18,13 @@ Each section is written by the command that it names:
 """
 MACHINE = re.compile(r"\d+ \w+ cores, torch [\w.+]*\w(?:, NVIDIA [\w -]*\w)?")
 """What `machine` returns."""
+
+
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """Return a parser whose help has the lines of `about` as they are, with the commands in it."""
+    return argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def write_section(title: str, command: str, lines: Sequence[str], *, on: str | None = None) -> None:

@@ -8,7 +8,6 @@ updates within `engine.largest_update`. Existing results in the output folder ar
 again.
 """
 
-import argparse
 import json
 import multiprocessing
 import shutil
@@ -23,7 +22,7 @@ from lies import CLEAN, CLIENTS, LIARS, SETTINGS, SILENT, TRAINING
 from lying import NETWORK, TRAIN, Asked, Tell, run_among, silent, training_of
 from results import append
 from results import read as read_results
-from table import REPO, header, row
+from table import REPO, arguments, header, row
 
 from fl_app.evaluation.agreement import adjusted_rand
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, LARGEST, OFFERED, PREFIX
@@ -230,7 +229,7 @@ def page(results: Mapping[str, Results]) -> list[str]:
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--only", nargs="+", default=[*METHODS])
     parser.add_argument("--out", type=Path, default=REPO / "outputs" / "told_lies")
     parser.add_argument("--workers", type=int, default=1)

@@ -5,13 +5,12 @@
 torch's profiler, which slows down each operation a little, so that only the shares count.
 """
 
-import argparse
 from collections import Counter
 from pathlib import Path
 
 import torch
 from against_stock import WORKS, Work
-from table import header, row, write_section
+from table import arguments, header, row, write_section
 from torch.profiler import ProfilerActivity, profile
 
 from fl_app.client_wiring import client
@@ -53,7 +52,7 @@ def shares(work: Work, data: Path) -> dict[str, float]:
 
 def main() -> None:
     """Profile both cells and write the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     data = parser.parse_args().data.resolve()
     torch.set_num_threads(1)

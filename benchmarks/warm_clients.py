@@ -7,7 +7,6 @@ federations are up all the time, and runs alternate, so that other work on the m
 Linux only: memory is read from /proc.
 """
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -19,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from table import REPO, header, row, write_section
+from table import REPO, arguments, header, row, write_section
 
 from fl_app.engines import watchdog
 from fl_app.engines.federation import Federation
@@ -93,7 +92,7 @@ def play(side: Side, carried: bool, folder: Path, overrides: Sequence[str]) -> N
 
 def main() -> None:
     """Run both sides in turn and write the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--runs", type=int, default=2, help="runs on each side")
     parser.add_argument("overrides", nargs="*", default=["experiment=federation_demo"])

@@ -53,3 +53,14 @@ def test_a_page_of_former_results_names_the_machine_on_which_they_were_measured(
         assert table.as_measured(text, page) == f"Written on {former}, which other work shared.\n"
     page.write_text("A page without a machine.\n")
     assert table.as_measured(text, page) == text
+
+
+def test_the_help_of_a_benchmark_has_its_command_on_a_line_of_its_own() -> None:
+    about = "Measures.\n\n    .venv/bin/python benchmarks/one.py --out <file>\n\nContinues."
+    assert f"\n\n{about}\n\n" in table.arguments(about).format_help()
+    own = [
+        path.name
+        for path in (Path(table.__file__).parent).glob("*.py")
+        if "ArgumentParser(" in path.read_text() and path.name != "table.py"
+    ]
+    assert own == []
