@@ -10,7 +10,8 @@
 all. docs/results/benchmark.jsonl has one line per run; what is there is not run again, so that a
 benchmark of many hours continues where it was interrupted, also on another machine. `--minutes`
 is the time after which no run is started. `--measured` runs nothing and writes the pages of what
-is there; `--commands` prints the command of each run, to repeat one by hand.
+is there; `--commands` prints the command of each run, to repeat one by hand;
+with `--data` it has the folder in it.
 `--quick` uses small federations of few rounds to try the command; its results and its pages go to
 the output folder.
 """
@@ -32,7 +33,7 @@ from method_page import NAME, write_pages
 from method_runs import Job, chosen, finals, measure, remaining_s, tuning
 from problems import ARCHIVE, unpack
 from results import Found, append, read
-from table import REPO
+from table import REPO, arguments
 
 PAGES = REPO / "docs" / "results"
 
@@ -61,14 +62,17 @@ def write_table(folder: Path) -> None:
     table.assign(**{"class": labels}).to_csv(folder / "points.csv", index=False)
 
 
-def commands(jobs: Sequence[Job], found: Sequence[Found], budget: int, out: Path) -> list[str]:
-    """Return the command of each run, with its first setting if none is chosen yet."""
-    told = []
+def commands(
+    jobs: Sequence[Job], found: Sequence[Found], budget: int, out: Path, data: Path | None = None
+) -> list[str]:
+    """Return the command of each run, with its first setting if none is chosen yet.
+
+    Without the folder `data` the commands have `<data>` in its place.
+    """
+    told, folder = [], Path("<data>") if data is None else data.resolve()
     for job in jobs:
         tried = chosen(found, job, budget) or 0
-        given = words(
-            job.cell, job.method, tried, job.seed, scale=job.scale, data=Path("<data>"), out=out
-        )
+        given = words(job.cell, job.method, tried, job.seed, scale=job.scale, data=folder, out=out)
         plain = [each.replace("'<data>'", "<data>") for each in given]
         command = shlex.join(["fl-app", *plain])
         told.append(command.replace("'data.root=<data>'", "data.root=<data>"))
@@ -126,9 +130,7 @@ def _long(seconds: float | None) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, help="folder with the data sets")
     parser.add_argument("--cells", nargs="+", default=["*"])
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
@@ -156,7 +158,7 @@ def main() -> None:
     log = (out / "results.jsonl") if given.quick else PAGES / f"{NAME}.jsonl"
     if given.commands:
         jobs = finals(wanted, given.methods, given.seeds, scale, given.budget)
-        print("\n".join(commands(jobs, read(log), given.budget, out)))
+        print("\n".join(commands(jobs, read(log), given.budget, out, given.data)))
         return
     former = len(read(log))
     if not given.measured:

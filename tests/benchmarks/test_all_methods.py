@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,8 @@ def test_the_command_of_a_cell_is_told_with_the_setting_that_was_chosen() -> Non
     (told,) = all_methods.commands(jobs, found, 3, Path("out"))
     assert told.startswith("fl-app experiment=benchmark data=mnist data.root=<data> ")
     assert told.endswith(" strategy.radius_scale=1.5 seed=4")
+    (told,) = all_methods.commands(jobs, found, 3, Path("out"), Path("/my data"))
+    assert "data.root='/my data'" in shlex.split(told)
 
 
 def test_pages_without_any_result_can_be_written(tmp_path: Path) -> None:
