@@ -182,7 +182,7 @@ def _judged(
     if not fallen:
         return [Event(KEPT, f"{count} are better for their clients than one model")]
     told = f"{len(fallen)} of {counted(len(before.members), 'client', 'clients')} in {count}"
-    return [Event(FELL_BACK, f"one model serves {told}", fallen)]
+    return [Event(FELL_BACK, f"one model is better for {told}", fallen)]
 
 
 def settle(
