@@ -25,7 +25,7 @@ from fl_app.report.page.frames import frames
 from fl_app.report.page.look import COMMUNITIES, DARK, GROUND, REMOVED
 from fl_app.report.page.metrics import metrics
 from fl_app.report.page.run_records import RunRecords, read_records
-from fl_app.report.page.seconds import time_parts
+from fl_app.report.page.seconds import how, time_parts
 from fl_app.report.page.write import FIGURES
 
 TIME = {"total_s": 1.0, "training_s": 0.6, "server_s": 0.1, "evaluation_s": 0.3, "clients_s": 0.9}
@@ -473,6 +473,18 @@ def test_time_is_split_by_who_worked(records: RunRecords) -> None:
     assert parts == pytest.approx(
         {"training": 0.45, "measuring": 0.3, "server": 0.1, "engine": 0.15}
     )
+
+
+def test_time_is_not_split_where_clients_do_not_tell_how_long_they_train(
+    records: RunRecords,
+) -> None:
+    rounds = [each | {"time": TIME | {"clients_s": 0.0}} for each in records.run.rounds]
+    hidden = replace(records, run=replace(records.run, rounds=rounds))
+    parts = {name: seconds[0] for name, seconds in time_parts(hidden).items()}
+    assert parts == {"waiting for replies": 0.6, "measuring": 0.3, "server": 0.1}
+    assert "waiting for replies 60%, measuring 30%" in answers.where_time_went(hidden)
+    assert "not known" in how(hidden)
+    assert "Training is" in how(records)
 
 
 def test_plotly_accepts_every_figure(records: RunRecords) -> None:

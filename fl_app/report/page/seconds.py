@@ -6,7 +6,11 @@ from fl_app.report.page.look import COMMUNITIES, MUTED, Figure, axis, figure
 from fl_app.report.page.run_records import RunRecords
 
 MOST_BARS = 120
-SHADES = (COMMUNITIES[0], COMMUNITIES[4], COMMUNITIES[1], MUTED)
+WAITING = "waiting for replies"
+SHADES = {
+    "training": COMMUNITIES[0], "measuring": COMMUNITIES[4], "server": COMMUNITIES[1],
+    "engine": MUTED, WAITING: MUTED,
+}  # fmt: skip
 
 
 def time(records: RunRecords) -> Figure | None:
@@ -17,11 +21,11 @@ def time(records: RunRecords) -> Figure | None:
         return None
     width = -(-len(rounds) // MOST_BARS)
     traces = []
-    for (name, seconds), shade in zip(parts.items(), SHADES, strict=True):
+    for name, seconds in parts.items():
         means = [float(np.mean(seconds[i : i + width])) for i in range(0, len(seconds), width)]
         traces.append({
             "type": "bar", "x": rounds[::width], "y": np.round(means, 4).tolist(), "name": name,
-            "marker": {"color": shade, "line": {"width": 0}},
+            "marker": {"color": SHADES[name], "line": {"width": 0}},
             "hovertemplate": "round %{x}: %{y:.3f} s " + name + "<extra></extra>",
         })  # fmt: skip
     each = "seconds per round" if width == 1 else f"seconds per round (means of {width})"
@@ -36,8 +40,16 @@ def time_parts(records: RunRecords) -> dict[str, list[float]]:
 
     The server waits `wait` seconds for replies, and the clients train `own` seconds in total.
     At least p = ceil(own / wait) clients train in parallel. Training is own / p; engine is the
-    rest of the wait: messages, encoding, idle time.
+    rest of the wait: messages, encoding, idle time. If no client tells how long it trains, the wait
+    is one part.
     """
+    if not told(records):
+        return {
+            name: [float(record["time"][key]) for record in records.run.rounds]
+            for name, key in (
+                (WAITING, "training_s"), ("measuring", "evaluation_s"), ("server", "server_s")
+            )
+        }  # fmt: skip
     found: dict[str, list[float]] = {"training": [], "measuring": [], "server": [], "engine": []}
     for record in records.run.rounds:
         spent = record["time"]
@@ -49,3 +61,22 @@ def time_parts(records: RunRecords) -> dict[str, list[float]]:
         found["server"].append(float(spent["server_s"]))
         found["measuring"].append(float(spent["evaluation_s"]))
     return found
+
+
+def told(records: RunRecords) -> bool:
+    """Return whether clients tell how long they train, which secure aggregation hides."""
+    return any(record["time"]["clients_s"] for record in records.run.rounds)
+
+
+def how(records: RunRecords) -> str:
+    """Return what the parts are."""
+    if not told(records):
+        return (
+            "The server waits for the replies of a round. How much of this the clients train is "
+            "not known, since none of them tells it."
+        )
+    return (
+        "The server waits for the replies of a round. At least p clients train in parallel, where "
+        "p is the sum of the clients' training times divided by this wait, rounded up. Training is "
+        "that sum divided by p. Engine is the rest of the wait."
+    )

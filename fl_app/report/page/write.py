@@ -69,6 +69,7 @@ def render(records: RunRecords) -> str:
         progress=answers.progress(records),
         answers=answers.did_it_work(records),
         time=answers.where_time_went(records),
+        parts_of_time=seconds.how(records),
         communities=communities,
         some_measured=any(row["measured"] < row["clients"] for row in communities),
         figures=figures,
