@@ -17,6 +17,7 @@ from rich.table import Table
 
 from fl_app.records.history import VERDICTS, means, read_rounds
 from fl_app.records.names import REPORT, RESUMED, ROUNDS, SUMMARY
+from fl_app.records.plain import spent_epsilon
 from fl_app.records.rounding import counted, number, upwards
 from fl_app.records.serving import no_better_than_chance
 
@@ -133,9 +134,9 @@ def _state(record: dict[str, Any], scores: Mapping[str, float]) -> dict[str, str
     state |= {name: number(mean) for name, mean in scores.items() if name not in state}
     if record["communities"]:
         state["communities"] = str(record["communities"]["count"])
-    spent = ((record.get("privacy") or {}).get("epsilon") or {}).get("max")
-    if spent is not None:
-        state["epsilon"] = upwards(spent)
+    spent = (record.get("privacy") or {}).get("epsilon") or {}
+    if "max" in spent:
+        state["epsilon"] = upwards(spent_epsilon(spent["max"]))
     missing = len(record["failed"]) + len(record["rejected"])
     if missing:
         state["missing"] = str(missing)

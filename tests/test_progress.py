@@ -80,6 +80,10 @@ def test_small_numbers_are_not_shown_as_nothing() -> None:
     assert (state["loss"], state["accuracy"], state["epsilon"]) == ("0.00016", "0.9996", "0.00376")
 
 
+def test_an_epsilon_without_noise_is_not_shown_as_the_one_before() -> None:
+    assert _state(_record(1, privacy={"epsilon": {"max": None}}), {})["epsilon"] == "inf"
+
+
 def test_a_terminal_shows_round_accuracy_communities_events_and_the_time_left(
     tmp_path: Path,
 ) -> None:

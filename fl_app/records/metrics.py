@@ -16,6 +16,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 from fl_app.records.history import untrained
+from fl_app.records.plain import spent_epsilon
 
 log = getLogger(__name__)
 PHASES = {"training": "training_s", "aggregation": "server_s", "evaluation": "evaluation_s"}
@@ -106,7 +107,7 @@ class Metrics:
         if record["communities"]:
             self.communities.set(record["communities"]["count"])
         if record["privacy"]:
-            self.epsilon.set(record["privacy"]["epsilon"]["max"])
+            self.epsilon.set(spent_epsilon(record["privacy"]["epsilon"]["max"]))
         for part in (".", "checkpoint"):
             self.stored.labels("all" if part == "." else part).set(size(self.folder / part))
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,11 @@ def plain(value: Any) -> Any:
         f"a record must contain numbers, text, lists and mappings, got {value!r} "
         f"({type(value).__name__}); convert it first"
     )
+
+
+def spent_epsilon(value: float | None) -> float:
+    """Return an epsilon of a record: null, as JSON has no infinity, is that without noise."""
+    return inf if value is None else value
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:

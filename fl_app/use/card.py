@@ -8,6 +8,7 @@ import numpy as np
 
 from fl_app.records.history import read_rounds
 from fl_app.records.names import ROUNDS
+from fl_app.records.plain import spent_epsilon
 from fl_app.records.reading import read_config
 from fl_app.use.run import FinishedRun
 
@@ -139,16 +140,16 @@ def _privacy(run: FinishedRun, rounds: Sequence[Mapping[str, Any]]) -> str:
     if record is None:
         return "none; the models were trained without differential privacy"
     last = record["privacy"]
-    spent = last["epsilon"]
+    most, mean = (_short(spent_epsilon(last["epsilon"][name])) for name in ("max", "mean"))
     until = "" if record["round"] == run.round else f", until round {record['round']}"
     if last["kind"] == "sketch":
         return (
-            f"epsilon {_short(spent['max'])} at delta {_short(last['delta'])} for each client's "
+            f"epsilon {most} at delta {_short(last['delta'])} for each client's "
             "sketch, spent once; the models were trained without differential privacy"
         )
     return (
-        f"{last['kind']}, epsilon {_short(spent['max'])} at delta {_short(last['delta'])} spent by "
-        f"the client with most, {_short(spent['mean'])} on average{until}"
+        f"{last['kind']}, epsilon {most} at delta {_short(last['delta'])} spent by the client "
+        f"with most, {mean} on average{until}"
     )
 
 

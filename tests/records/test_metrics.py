@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 import urllib.request
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,11 @@ def test_a_round_sets_the_last_values_and_adds_to_the_totals(metrics: Metrics) -
     assert read(metrics, "stored_bytes", part="checkpoint") == 5
     assert read(metrics, "run_state", state="running") == 1
     assert read(metrics, "run", strategy="flic", engine="inprocess", seed="0") == 1
+
+
+def test_what_was_released_without_noise_has_spent_an_infinite_budget(metrics: Metrics) -> None:
+    metrics.round(RECORD | {"privacy": {"epsilon": {"max": None}}})
+    assert read(metrics, "epsilon_spent") == inf
 
 
 def test_the_best_accuracy_is_that_of_the_run(metrics: Metrics) -> None:

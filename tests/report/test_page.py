@@ -487,6 +487,14 @@ def test_time_is_not_split_where_clients_do_not_tell_how_long_they_train(
     assert "Training is" in how(records)
 
 
+def test_what_was_released_without_noise_has_spent_no_finite_epsilon(records: RunRecords) -> None:
+    nothing = {"privacy": {"epsilon": {"clients": {"0": None}}}}
+    rounds = [*records.run.rounds[:-1], records.run.rounds[-1] | nothing]
+    table = client_table(replace(records, run=replace(records.run, rounds=rounds)))
+    place = [column["key"] for column in table["columns"]].index("epsilon")
+    assert table["rows"][0][place] == "Infinity"
+
+
 def test_plotly_accepts_every_figure(records: RunRecords) -> None:
     rounds = [
         each | {"metrics": {"f1": {"mean": 0.5, "clients": {"0": 0.5, "1": 0.25}}}}

@@ -132,13 +132,13 @@ def test_the_table_rounds_as_the_text_does(browser: Chrome, reports: Path, tmp_p
     page = (reports / "cfl" / "report.html").read_text()
     changed = "page.clients.rows.forEach((row, i) => page.clients.columns.forEach((each, j) => {"
     changed += f"if (each.key === 'after') row[j] = {shares}[i];"
-    changed += f"if (each.key === 'epsilon') row[j] = {budgets}[i] ?? null; }}));"
+    changed += f"if (each.key === 'epsilon') row[j] = {[*budgets, 'Infinity']}[i] ?? null; }}));"
     script = page.rindex('"use strict";')  # of the table
     (tmp_path / "report.html").write_text(f"{page[:script]}{changed}{page[script:]}")
     report = opened(browser, tmp_path / "report.html")
     assert column(report, "after") == [share(each, 1) for each in shares]
     dash = "\N{EN DASH}"
-    assert column(report, "epsilon") == [*map(upwards, budgets), dash, dash]
+    assert column(report, "epsilon") == [*map(upwards, budgets), "Infinity", dash]
     assert problems(report) == []
 
 

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from fl_app.records.history import untrained
+from fl_app.records.plain import spent_epsilon
 from fl_app.report.page.look import REMOVED, colour
 from fl_app.report.page.run_records import RunRecords, Scores
 
@@ -132,7 +134,8 @@ def _client_rows(records: RunRecords) -> list[dict[str, Any]]:
             "odd": len(odd.get(client, ())) if odd else None,
             "out": when,
             "why": why,
-            "epsilon": epsilon.get(client),
+            # JSON has no number for it; the script of the table takes this word for one
+            "epsilon": "Infinity" if epsilon.get(client) == inf else epsilon.get(client),
         } | {key: scores.get(client) for key, _, scores in metrics})  # fmt: skip
     return rows
 
@@ -189,5 +192,5 @@ def spent(records: Sequence[Mapping[str, Any]]) -> dict[int, float]:
     found: dict[int, float] = {}
     for record in records:
         epsilons = ((record.get("privacy") or {}).get("epsilon") or {}).get("clients") or {}
-        found |= {int(client): value for client, value in epsilons.items() if value is not None}
+        found |= {int(client): spent_epsilon(value) for client, value in epsilons.items()}
     return found
