@@ -11,12 +11,13 @@ from fl_app.building import built, is_ours
 from fl_app.client import private_inputs
 from fl_app.client.attacks import Attack, NoAttack
 from fl_app.client.augmentation import augmented
-from fl_app.client.learner import learner_of
+from fl_app.client.learner import learner_at, learner_of
 from fl_app.client.personal import Personal, Shared
 from fl_app.client.privacy import Privacy
 from fl_app.client.recipe import Recipe
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.task import Classification, Task
+from fl_app.data.checks import NoClassesError
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import own
 from fl_app.data.schedule import Dynamics, Schedule
@@ -62,10 +63,13 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     hostile = values["attack"]
     sound = hostile is not None and hostile.sound
     against = _complaint(_check_attack, values, whole) if sound else []
+    net = _complaint(check_network, values, whole)
+    if unlabelled := _complaint(_check_labels, values, whole):
+        split = _complaint(check_population, people, whole, seed, unless=NoClassesError)
+        return list(dict.fromkeys(recipe + unlabelled + split + net + against))
     split = _complaint(check_population, people, whole, seed)
     fitting = _complaint(_check_task, values, whole)
     fitting += [] if recipe else _complaint(_check_transform, values, whole)
-    net = _complaint(check_network, values, whole)
     if not recipe + fitting + net:
         net = _complaint(_check_training, values, whole)
         net += _complaint(_check_distance, values, whole)
@@ -141,6 +145,29 @@ def _sends(method: Target | None) -> bool:
     return not is_ours(method) or bool(getattr(method.resolve(), "asks", None))
 
 
+def _check_labels(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for data without classes where clients learn to tell them apart.
+
+    The learner of a network that cannot be built is the one for networks.
+    """
+    if data.target != "classification" or data.classes >= 2:
+        return
+    net, method, client = values["network"], values["strategy"], values["client"]
+    path = None if client is None else client.learner
+    try:
+        learner = learner_of(built_network(values, data), path)
+    except ValueError:  # told by `check_network`
+        if path is None and getattr(method and method.resolve(), "model_kind", "") != "network":
+            return
+        learner = SgdLearner if path is None else learner_at(path)
+    if learner.model_kind == "network" and learner.classifies:
+        remedy = "give data.label" if "label" in values["data"].options else "use other data"
+        raise ValueError(
+            f"data must have at least two classes with {net.path}, got {data.classes} in "
+            f"{data.name}; {remedy}, or use network=centroids with strategy=kmeans"
+        )
+
+
 def _check_distance(values: Mapping[str, Any], data: Dataset) -> None:
     """Raise ValueError for a user's distance that breaks its rules on some models."""
     method = values["strategy"]
@@ -206,7 +233,7 @@ def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
     if guard.of_samples and values["population"].resolve() is own:
         private_inputs.check(data)
     if guard.kind != "none":
-        module = fresh_network(values, data)
+        module = built_network(values, data)
         deployed = engine.name == "deployment"
         guard.check(module, client, data.shape, tokens=data.tokens, deployed=deployed)
 
@@ -226,7 +253,7 @@ def _check_attack(values: Mapping[str, Any], data: Dataset) -> None:
     if attack.needs_images:
         data.check_images("attack")
     attack.check_shape(data.shape)
-    flat = FlatModule(fresh_network(values, data)) if not is_ours(hostile) else None
+    flat = FlatModule(built_network(values, data)) if not is_ours(hostile) else None
     try_attack(hostile, attack, data, None if flat is None else flat.vector())
 
 
@@ -259,9 +286,15 @@ def _parts_of(values: Mapping[str, Any]) -> tuple[Dynamics, int, int, int]:
     return values["dynamics"], clients, rounds, values["seed"]
 
 
-def _complaint(build: Callable[..., object], *arguments: object, **options: Any) -> list[str]:
+def _complaint(
+    build: Callable[..., object],
+    *arguments: object,
+    unless: type[ValueError] | None = None,
+    **options: Any,
+) -> list[str]:
+    """Return why something is wrong; nothing for an error `unless`, which follows from another."""
     try:
         build(*arguments, **options)
     except ValueError as error:
-        return [str(error)]
+        return [] if unless is not None and isinstance(error, unless) else [str(error)]
     return []

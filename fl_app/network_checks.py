@@ -176,12 +176,6 @@ def _check_data(
             f"data.target must be {' or '.join(learner.targets)} with {net.path}, whose learner "
             f"is {learner.__name__}, got {data.target}; use other data or another learner"
         )
-    unlabelled = data.target == "classification" and data.classes < 2
-    if unlabelled and learner.model_kind == "network" and learner.classifies:
-        raise ValueError(
-            f"data must have at least two classes with {net.path}, got {data.classes} in "
-            f"{data.name}; give data.label, or use network=centroids with strategy=kmeans"
-        )
     if len(data.train_labels) and not len(data.test_labels) and not learner.scores_training_data:
         raise ValueError(
             f"data must have samples for test with {net.path}, got none in {data.name}; "

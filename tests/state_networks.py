@@ -243,6 +243,11 @@ def endless(shape: tuple[int, ...], classes: int) -> nn.Module:
     return module
 
 
+def unbuilt(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Raise what a wrong line of a constructor does."""
+    raise TypeError("no layers")
+
+
 def dense(layer: Callable[[nn.Module], nn.Module]) -> nn.Module:
     """Return dense layers, the first of which `layer` changes."""
     first = layer(nn.Linear(SIZE, 8))

@@ -21,6 +21,7 @@ QUIET = ["records.figures=false", "records.report=false", "tracking=none"]
 PEOPLE = [*(each for each in SMALL if "samples" not in each), "~population.draw",
           "population._target_=user_parts.people"]  # fmt: skip
 F1 = ["+task.metrics.f1._target_=torchmetrics.classification.MulticlassF1Score"]
+ODD = ["attack._target_=user_parts.Odd", "+attack.fault=none"]
 LATE = ["strategy=late", "strategy.cluster_round=1"]
 
 
@@ -142,6 +143,14 @@ def test_a_network_that_does_not_start_finite_is_refused() -> None:
     given = ["network._target_=state_networks.endless", "~network.hidden"]
     with pytest.raises(ConfigError, match=r"start from finite float32 numbers, .* in 1.bias; init"):
         load([*SMALL, *given], also=problems)
+
+
+@pytest.mark.parametrize("also", [["privacy=sample_dp"], ["attack=minus_grad", *ODD]])
+def test_a_network_that_cannot_be_built_is_told_once(also: list[str]) -> None:
+    given = ["network._target_=state_networks.unbuilt", "~network.hidden", *also]
+    with pytest.raises(ConfigError, match=r"unbuilt with TypeError: no layers") as found:
+        load([*SMALL, *given], also=problems)
+    assert len(found.value.problems) == 1
 
 
 def test_a_loss_that_is_not_finite_is_refused() -> None:

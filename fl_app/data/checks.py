@@ -21,6 +21,10 @@ class DataError(ValueError):
     """The data of a run are missing or have the wrong form."""
 
 
+class NoClassesError(DataError):
+    """The samples have no classes, or too few of them."""
+
+
 def checked_inputs(inputs: np.ndarray, data: str) -> np.ndarray:
     """Return inputs (N, ...) as an array; raises DataError unless they are finite numbers.
 

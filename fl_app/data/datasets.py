@@ -12,7 +12,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fl_app.data.checks import DataError, LabelKind, checked_inputs, checked_labels
+from fl_app.data.checks import (
+    DataError,
+    LabelKind,
+    NoClassesError,
+    checked_inputs,
+    checked_labels,
+)
 from fl_app.data.downloads import idx_fault, sum_fault
 from fl_app.data.preparation import Preparation, as_inputs, usual
 from fl_app.data.split import Owners
@@ -110,10 +116,11 @@ class Dataset:
         }
 
     def check_classes(self, needed_by: str, *, least: int = 1) -> None:
-        """Raise DataError unless each sample has one of at least `least` classes."""
+        """Raise NoClassesError unless each sample has one of at least `least` classes."""
         if self.target != "classification" or self.classes < least:
-            raise DataError(
-                f"{needed_by} needs data with one of at least {least} classes per sample, got "
+            classes = "a class" if least == 1 else f"one of at least {least} classes"
+            raise NoClassesError(
+                f"{needed_by} needs data with {classes} per sample, got "
                 f"{self.name} with target={self.target} and {self.classes} classes; use "
                 "population=iid, own or by_column"
             )
@@ -123,7 +130,8 @@ class Dataset:
         if len(self.shape) != 3:
             raise DataError(
                 f"{needed_by} needs images of shape (channels, height, width), got inputs of "
-                f"shape {self.shape} of {self.name}; use other data, or another {needed_by}"
+                f"shape {self.shape} of {self.name}; use other data, or another "
+                f"{needed_by.partition('=')[0]}"
             )
 
     def train(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:

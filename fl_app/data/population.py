@@ -68,7 +68,7 @@ def label_swap(
 
     Espinoza Castellon et al., IJCNN 2022, section 4.1 (concept shift on labels).
     """
-    dataset.check_classes("population=label_swap")
+    dataset.check_classes("population=label_swap", least=2)
     if 2 * groups > dataset.classes:
         raise ValueError(
             f"population.groups must be at most half of the {dataset.classes} classes, got "

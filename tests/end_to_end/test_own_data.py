@@ -61,6 +61,32 @@ def test_no_rows_for_test_is_an_error_before_the_run(tmp_path: Path) -> None:
         load([*SMALL, *given, "data.label=null"], also=problems)
 
 
+def test_without_a_label_nothing_is_said_of_what_follows_from_it(tmp_path: Path) -> None:
+    _hospitals(tmp_path, draw=np.random.default_rng(0))
+    given = ["data=table", f"data.root={tmp_path}", "data.file=patients.csv", "data.missing=mean"]
+    for also, told in (
+        (["population=label_swap", "task=regression"], []),
+        (["population=majority_class", "privacy=sample_dp"], []),
+        (["population=by_column"], ["population=by_column needs data that name the client of"]),
+        (["population=label_swap", "network=small_cnn"], ["a CNN needs images of shape"]),
+    ):
+        with pytest.raises(ConfigError) as error:
+            load([*given, "network=mlp", *also], also=problems)
+        starts = ("data must have at least two classes", *told)
+        found = error.value.problems
+        assert len(found) == len(starts)
+        assert all(each.startswith(start) for each, start in zip(found, starts, strict=True))
+
+
+def test_points_without_labels_need_a_population_without_classes(tmp_path: Path) -> None:
+    _hospitals(tmp_path, draw=np.random.default_rng(0))
+    given = ["data=table", f"data.root={tmp_path}", "data.file=patients.csv", "data.missing=mean"]
+    points = ["network=centroids", "network.k=2", "strategy=kmeans"]
+    load([*given, *points, "population=iid"], also=problems)
+    with pytest.raises(ConfigError, match=r"label_swap needs data with one of at least 2 classes"):
+        load([*given, *points, "population=label_swap"], also=problems)
+
+
 def test_a_table_of_names_alone_is_named(tmp_path: Path) -> None:
     (tmp_path / "hollow.csv").write_text("age,sick\n")
     given = ["data=table", f"data.root={tmp_path}", "data.file=hollow.csv", "data.label=sick"]
