@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from fl_app.aggregation import weighted_mean
 from fl_app.graph.client_graph import ClientGraph
+from fl_app.graph.vector_backends import InMemory
+from fl_app.graph.vectors import ClientVectors
 from fl_app.ingress import screen
 from fl_app.records.history import FELL_BACK, UNDONE
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.catching_up import Steps, move, steps_of
 from fl_app.strategies.cohort import Aggregated, Offer
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import decide
@@ -19,7 +23,7 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.state import Communities
 from fl_app.strategies.trial import JudgedState, begin
 from fl_app.strategies.turns import in_turns, learn_in_turns
-from fl_app.types import Labels, Vector, Vectors, Weights
+from fl_app.types import CatchUp, Labels, Vector, Vectors, Weights
 
 
 @dataclass(kw_only=True)
@@ -41,6 +45,9 @@ class ChangingState(JudgedState):
     """The clients that fell back to the common model, whose community is the last one."""
     by_sums: bool = False
     """Whether the communities are those that contrast found."""
+    moved: ClientVectors = field(default_factory=ClientVectors)
+    """The last model (d,) of each client, which follows its community while the client is absent;
+    without `catch_up` empty."""
     shares: dict[int, float] = field(default_factory=dict)
     """What is left of the weight of each client whose last update was too long."""
 
@@ -65,6 +72,9 @@ class ChangingCommunities(CommunityStrategy):
     clips_updates = False
     _joint: Labels = np.empty(0, int)
     """The clients that trained the common model in this round."""
+    _steps: Steps = MappingProxyType({})
+    catches_up = False
+    """Whether the last models of absent clients move along with their communities."""
 
     def weigh_long(self, replies: Replies) -> None:
         """Store the `shares` of the clients that replied."""
@@ -76,26 +86,42 @@ class ChangingCommunities(CommunityStrategy):
         """Return what is left of the weights of clients (n,), 1 for most."""
         return np.array([self.state.shares.get(client, 1.0) for client in client_ids.tolist()])
 
-    def carry(self, server_round: int, replies: Replies) -> None:
-        """Move who trained the common model in this round with the others of its community.
+    def catching_up(self, graph: ClientGraph, catch_up: CatchUp) -> ClientVectors:
+        """Return an empty store for the last models that catch up, and note whether any do.
 
-        Its last vector would be older than theirs: far from them by that, and a weight on the
-        community's model. The mean of theirs takes its place.
+        By default where the fallback judges, if the graph keeps its vectors exactly: on disk, each
+        move would round them to 16 bits.
         """
-        if not len(self._joint):
+        exact = isinstance(graph.vectors.backend, InMemory)
+        self.catches_up = self.judges and exact if catch_up == "auto" else catch_up
+        if not self.catches_up:
+            return ClientVectors()
+        size = self.context.layout.size
+        return ClientVectors(self.context.vector_backend(length=size, whole=True))
+
+    def follow(self, server_round: int, replies: Replies) -> None:
+        """Move members that did not train their community's model along with those that did.
+
+        In the graph these are the ones that trained the common model: their last vectors would be
+        older than those of the others, and far from them by that.
+        """
+        steps, members = self._steps, self.state.communities.members
+        if steps:
+            move(self.state.graph.vectors, self._joint.tolist(), members, steps, server_round)
+        if not self.catches_up:
             return
-        graph, members = self.state.graph, self.state.communities.members
-        mates = dict[int, list[int]]()
-        for client in replies.client_ids.tolist():
-            mates.setdefault(members.get(client, -1), []).append(client)
-        stored, means = {*graph.vectors.client_ids.tolist()}, dict[int, Vector]()
-        for client in sorted(stored.intersection(self._joint.tolist()) & members.keys()):
-            row = members[client]
-            if row in mates and row not in means:
-                vectors = graph.vectors.read(graph.vectors.rows_of(mates[row]))
-                means[row] = self.aggregator.rule(vectors, np.ones(len(vectors)))
-            if row in means:
-                graph.put(client, means[row], server_round)
+        moved, heard = self.state.moved, replies.client_ids.tolist()
+        move(moved, members.keys() - {*heard}, members, steps, server_round)
+        for client, model in zip(heard, replies.models, strict=True):
+            moved.put(client, model, server_round)
+
+    def last_models(self, among: Labels) -> tuple[ClientVectors, Labels, slice | None]:
+        """Return where the last models of these rows of the graph (m,) are: rows and columns."""
+        vectors, size = self.state.graph.vectors, self.context.layout.size
+        if not self.catches_up:
+            return vectors, among, slice(vectors.length - size, vectors.length)
+        moved = self.state.moved
+        return moved, moved.rows_of(vectors.ids_of(among).tolist()), None
 
     def inside(self, models: Vectors, sizes: Labels) -> np.ndarray:
         """Return which models (k, d) of communities of these sizes (k,) count in the global one."""
@@ -116,7 +142,18 @@ class ChangingCommunities(CommunityStrategy):
         context, last = self.context, len(self.cohort.sent) - 1
         mine = learn_in_turns(self.state, replies, last, self.aggregator.rule, context.clip_update)
         self._joint = np.setdiff1d(replies.client_ids, mine.client_ids)
+        absent = self.state.communities.members.keys() - {*mine.client_ids.tolist()}
+        self._steps = {}
+        if absent and (self.catches_up or len(self._joint)):
+            bounded = replace(replies, models=self.cohort.bounded(replies.models))
+            mates = bounded.where(np.isin(replies.client_ids, mine.client_ids))
+            self._steps = self.steps(mates)
         return mine
+
+    def steps(self, replies: Replies) -> Steps:
+        """Return the mean steps of communities, with weights as in the means of models."""
+        sent, members = self.cohort.sent, self.state.communities.members
+        return steps_of(replies, sent, members, self.aggregator.rule, replies.weights)
 
     def cumulate(self, server_round: int, replies: Replies) -> None:
         """With contrast, add the clients' updates to the sums.

@@ -38,6 +38,7 @@ from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.types import (
     Between,
+    CatchUp,
     Fallback,
     Labels,
     Participation,
@@ -100,6 +101,7 @@ class CommunityDiscovery(ChangingCommunities):
         scale: Scale,
         weighting: Weighting,
         max_age: PositiveInt | None,
+        catch_up: CatchUp,
         fallback: Fallback,
     ) -> None:
         super().__init__(
@@ -118,11 +120,13 @@ class CommunityDiscovery(ChangingCommunities):
         elif similarity == "trusted":
             self.cohort.unseen = ignored(context.layout)
         how = by_similarity(context, exponent=exponent, scale=scale)
+        graph = graph_of_models(context, similarity, how, averaged=True)
         self.state = DiscoveryState(
             communities=Communities.of(context.initial),
             global_model=context.initial,
-            graph=graph_of_models(context, similarity, how, averaged=True),
+            graph=graph,
             sums=graph_of_sums(context, by_significance(context)),
+            moved=self.catching_up(graph, catch_up),
         )
         self._found: tuple[int, Labels, Labels] | None = None
         self._first = 0
@@ -197,7 +201,7 @@ class CommunityDiscovery(ChangingCommunities):
         """Store the models, and find the communities."""
         everything, odd = slice(0, self.context.layout.size), self._odd(replies)
         put_models(self.state.graph, server_round, replies, odd, everything)
-        self.carry(server_round, replies)
+        self.follow(server_round, replies)
         self.cumulate(server_round, replies)
         self.weigh_long(replies)
         heard = zip(replies.client_ids.tolist(), replies.samples.tolist(), strict=True)
@@ -244,18 +248,19 @@ class CommunityDiscovery(ChangingCommunities):
 
     def _discover(self, among: Labels, labels: Labels, replies: Replies) -> None:
         """Set the models and members of communities (m,) of these clients."""
-        vectors = self.state.graph.vectors
-        ids = vectors.ids_of(among)
+        ids = self.state.graph.vectors.ids_of(among)
         samples = np.array([self.state.samples[client] for client in ids.tolist()])
         weights = sample_weights(samples, how=self.weighting, cap=self.context.sample_cap)
         shares = groups_of(labels, np.arange(len(among)))
         for inside in shares:
             self.aggregator.watch(ids[inside], weights[inside])
         weights *= self.shares_of(ids)
-        models = vectors.combine(
+        store, rows, part = self.last_models(among)
+        models = store.combine(
             self.aggregator.rule,
-            groups_of(labels, among),
+            groups_of(labels, rows),
             [weights[inside] for inside in shares],
+            part,
         )
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         self.state.communities = self.with_fallen(models, members, replies)

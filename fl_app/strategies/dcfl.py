@@ -24,6 +24,7 @@ from fl_app.graph.measures import DcflDistance, DcflKind
 from fl_app.graph.partitions import by_exemplars
 from fl_app.graph.validity import dunn_index
 from fl_app.ingress import screen
+from fl_app.strategies.catching_up import Steps
 from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import Aggregated, FitFailures, FitInstructions, FitReplies, Rows
 from fl_app.strategies.encoding import encode
@@ -33,7 +34,7 @@ from fl_app.strategies.outcome import Event, Outcome, View, clustering
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector, Vectors
+from fl_app.types import CatchUp, Fallback, Labels, Participation, PositiveInt, Vector, Vectors
 
 BETWEEN = 0.75
 """Clients that merge groups are near to all others, honest ones were to at most 0.44 of them."""
@@ -89,6 +90,7 @@ class Dcfl(ChangingCommunities):
         preference: float | None,
         max_age: PositiveInt | None,
         rule: RuleName,
+        catch_up: CatchUp,
         fallback: Fallback,
     ) -> None:
         super().__init__(context, participation=participation, rule=RULES[rule], fallback=fallback)
@@ -100,12 +102,14 @@ class Dcfl(ChangingCommunities):
             "damping": damping, "preference": preference, "seed": context.seed,
         }  # fmt: skip
         how, exemplars = ByExemplars(**options), partial(by_exemplars, **options)
+        graph = graph_of(context, self.measure, how, length=2 * context.layout.size, whole=True)
         self.state = DcflState(
             communities=Communities.of(context.initial),
             global_model=context.initial,
             before=context.initial[None, :].copy(),
-            graph=graph_of(context, self.measure, how, length=2 * context.layout.size, whole=True),
+            graph=graph,
             sums=graph_of_sums(context, BySignificance(lambda _: exemplars)),
+            moved=self.catching_up(graph, catch_up),
         )
 
     def configure_fit(
@@ -157,22 +161,21 @@ class Dcfl(ChangingCommunities):
         )
         for client, row, model in received:
             self.state.graph.put(client, np.concatenate([sent[row], model]), server_round)
-        self.carry(server_round, replies)
+        self.follow(server_round, replies)
         self.weigh_long(replies)
         self.cumulate(server_round, replies)
 
+    def steps(self, replies: Replies) -> Steps:
+        """Return the mean steps of communities, plain as the means of models."""
+        return super().steps(replace(replies, weights=np.ones(len(replies.client_ids))))
+
     def _average(self, among: Labels, ids: Labels, labels: Labels, replies: Replies) -> None:
         """Set the community models, and the global model."""
-        vectors, size = self.state.graph.vectors, self.context.layout.size
-        groups = groups_of(labels, among)
+        store, rows, part = self.last_models(among)
+        groups = groups_of(labels, rows)
         weights = self.shares_of(ids)
         inside = [weights[labels == row] for row in range(len(groups))]
-        models = vectors.combine(
-            self.aggregator.rule,
-            [*groups, among],
-            [*inside, weights],
-            slice(size, 2 * size),
-        )
+        models = store.combine(self.aggregator.rule, [*groups, rows], [*inside, weights], part)
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         now = self.state.communities = self.with_fallen(models[:-1], members, replies)
         near, whole = self._near(), models[-1]

@@ -154,22 +154,29 @@ def test_a_client_that_does_not_gain_yet_puts_off_that_the_communities_are_kept(
 
 
 @pytest.mark.parametrize("name", ["communities", "dcfl"])
-def test_who_trained_the_common_model_does_not_hold_back_its_community(name: str) -> None:
-    strategy, known, size = _built(name), roster(12), len(TARGETS[0])
-    play(strategy, known, range(1, 4))
+@pytest.mark.parametrize("catch_up", [True, False])
+def test_who_trained_the_common_model_moves_along_with_its_community(
+    name: str, catch_up: bool
+) -> None:
+    strategy, known, size = _built(name, catch_up=catch_up), roster(12), len(TARGETS[0])
+    play(strategy, known, range(1, 3))
+    state, vectors = strategy.state, strategy.state.graph.vectors
+    before = {c: vectors.read(vectors.rows_of([c]))[0].copy() for c in range(12)}
+    models = state.communities.models.copy()
+    play(strategy, known, range(3, 4))
     common = len(strategy.cohort.sent) - 1
     rows = {each.client_id: each.rows for each in strategy.cohort.asked.values()}
     joint = {client for client, each in rows.items() if tuple(each) == (common,)}
-    state, vectors = strategy.state, strategy.state.graph.vectors
     assert len(joint) == 6
     for row, model in enumerate(state.communities.models):
         mates = [c for c, each in state.communities.members.items() if each == row]
-        fresh = sorted({*mates} - joint)
-        mean = vectors.read(vectors.rows_of(fresh))[:, -size:].mean(axis=0)
-        np.testing.assert_allclose(model, mean, rtol=1e-5, atol=1e-6)
+        after = {c: vectors.read(vectors.rows_of([c]))[0] for c in mates}
+        step = np.mean([after[c][-size:] - models[row] for c in {*mates} - joint], axis=0)
         for client in {*mates} & joint:
-            (last,) = vectors.read(vectors.rows_of([client]))
-            np.testing.assert_allclose(last[-size:], mean, rtol=1e-5, atol=1e-6)
+            moved = before[client] + np.resize(step, len(before[client]))
+            np.testing.assert_allclose(after[client], moved, rtol=1e-5, atol=1e-6)
+        mean = np.mean([each[-size:] for each in after.values()], axis=0)
+        np.testing.assert_allclose(model, mean, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

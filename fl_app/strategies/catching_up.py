@@ -1,0 +1,53 @@
+"""Last models of absent clients, which move along with their communities.
+
+A community's model is the mean of its members' last models. With few of them in a round, most are
+old, and the mean lags behind the model that FedAvg would train with the same clients. So the last
+model `v_j` of a member that did not train moves by the mean step of those that did:
+`v_j + mean_i(w_i - s_i)`, with the model `w_i` that client i of the same community returned, and
+`s_i` that which it received. The papers of the methods have none of it. In FedVARP (Jhunjhunwala et
+al., UAI 2022) and MIFA (Gu et al., NeurIPS 2021) absent clients count by their own last updates
+again.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from fl_app.aggregation import Rule
+from fl_app.graph.vectors import ClientVectors
+from fl_app.strategies.replies import Replies
+from fl_app.types import Vector, Vectors, Weights
+
+Steps = Mapping[int, Vector]
+"""The mean step (d,) of the members of a community that trained, by the row of the community."""
+
+
+def steps_of(
+    replies: Replies, sent: Vectors, members: Mapping[int, int], rule: Rule, weights: Weights
+) -> Steps:
+    """Return the mean steps of communities by `rule`, from the models `sent` (m, d).
+
+    `weights` (n,) are those of the clients that replied.
+    """
+    rows = np.array([members.get(client, -1) for client in replies.client_ids.tolist()], int)
+    updates = replies.models - sent[replies.starts]
+    known = np.unique(rows[rows >= 0]).tolist()
+    return {row: rule(updates[rows == row], weights[rows == row]) for row in known}
+
+
+def move(
+    vectors: ClientVectors,
+    clients: Iterable[int],
+    members: Mapping[int, int],
+    steps: Steps,
+    server_round: int,
+) -> list[int]:
+    """Move the vectors (l * d,) of these clients by the steps (d,) of their communities.
+
+    Each of the l parts of a vector moves. Returns the clients that moved.
+    """
+    known = {*vectors.client_ids.tolist()}
+    moved = [c for c in sorted(known.intersection(clients)) if members.get(c) in steps]
+    for client in moved:
+        vectors.add(client, np.resize(steps[members[client]], vectors.length), server_round)
+    return moved

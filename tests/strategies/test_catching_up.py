@@ -1,0 +1,121 @@
+"""Last models of absent clients that follow their communities."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_app.aggregation import weighted_mean
+from fl_app.graph.rows_on_disk import OnDisk
+from fl_app.graph.vector_backends import VectorBackend
+from fl_app.graph.vectors import ClientVectors
+from fl_app.strategies.catching_up import move, steps_of
+from fl_app.strategies.changing import ChangingCommunities
+from fl_app.strategies.replies import Replies
+from fl_app.testing.toy import TARGETS, builder, context, play, roster
+
+METHODS = ["communities", "dcfl"]
+CLIENTS = range(12)
+
+
+def _built(name: str, *, backend: object = None, private: bool = False, **changes: object):
+    usual = {"vector_backend": backend} if backend else {}
+    settings = {"participation": 1.0, "fallback": False, **changes}
+    made = builder(name, **settings)(context(private=private, **usual))
+    assert isinstance(made, ChangingCommunities)
+    return made
+
+
+def _replies(models: np.ndarray, starts: list[int], weights: list[float]) -> Replies:
+    ones = np.ones(len(models))
+    return Replies(np.arange(len(models)), models, np.array(starts), ones, ones, np.array(weights))
+
+
+def test_a_step_is_the_weighted_mean_of_what_the_members_that_trained_moved() -> None:
+    sent = np.array([[1, 1], [5, 5]], np.float32)
+    models = np.array([[2, 1], [4, 1], [6, 9], [0, 0]], np.float32)
+    members = {0: 0, 1: 0, 2: 1, 9: 2}  # client 3 is a newcomer, client 9 is absent
+    found = steps_of(
+        _replies(models, [0, 0, 1, 0], [1, 3, 1, 1]), sent, members, weighted_mean,
+        np.array([1.0, 3, 1, 1]),
+    )  # fmt: skip
+    assert found.keys() == {0, 1}
+    np.testing.assert_allclose(found[0], [2.5, 0])  # (1 * 1 + 3 * 3) / 4
+    np.testing.assert_allclose(found[1], [1, 4])
+
+
+def test_every_part_of_a_vector_moves_if_the_client_is_known_and_its_community_trained() -> None:
+    vectors = ClientVectors()
+    for client in (3, 4, 5):
+        vectors.put(client, np.array([client, 0, 0, 1], np.float32), 1)
+    steps = {0: np.array([10, 1], np.float32)}
+    move(vectors, [5, 3, 7], {3: 0, 4: 0, 5: 1, 7: 0}, steps, 2)
+    after = vectors.read(vectors.rows_of([3, 4, 5]))
+    np.testing.assert_array_equal(after, [[13, 1, 10, 2], [4, 0, 0, 1], [5, 0, 0, 1]])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_model_of_a_community_takes_the_step_of_who_trained_also_for_who_did_not(
+    name: str,
+) -> None:
+    strategy, known = _built(name, catch_up=True), roster(12)
+    play(strategy, known, range(1, 4))
+    before, size = strategy.state, len(TARGETS[0])
+    members, models = dict(before.communities.members), before.communities.models.copy()
+    last = {c: before.moved.read(before.moved.rows_of([c]))[0].copy() for c in CLIENTS}
+    known.absent = frozenset({0, 4})
+    play(strategy, known, range(4, 5))
+    vectors = strategy.state.graph.vectors
+    sent_back = {c: vectors.read(vectors.rows_of([c]))[0, -size:] for c in CLIENTS}
+    assert strategy.state.communities.members == members
+    for row, model in enumerate(strategy.state.communities.models):
+        mates = [c for c in CLIENTS if members[c] == row]
+        steps = [sent_back[c] - models[row] for c in mates if c not in known.absent]
+        followed = [
+            last[c] + np.mean(steps, axis=0) if c in known.absent else sent_back[c] for c in mates
+        ]
+        np.testing.assert_allclose(model, np.mean(followed, axis=0), rtol=1e-5, atol=1e-6)
+    for client in known.absent:  # in the graph, it is as it was
+        np.testing.assert_array_equal(sent_back[client], last[client])
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.sampled_from(METHODS), st.integers(1, 6), st.sampled_from([3, 6, 12]))
+def test_without_absent_clients_nothing_changes(name: str, rounds: int, clients: int) -> None:
+    follow, stay = (_built(name, catch_up=catch_up) for catch_up in (True, False))
+    for each in (follow, stay):
+        play(each, roster(clients), range(1, rounds + 1))
+    assert follow.state.communities.members == stay.state.communities.members
+    np.testing.assert_array_equal(follow.state.communities.models, stay.state.communities.models)
+    np.testing.assert_array_equal(follow.state.global_model, stay.state.global_model)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_community_of_which_few_train_is_nearer_to_its_target(name: str) -> None:
+    apart = {}
+    for catch_up in (True, False):
+        strategy, known = _built(name, participation=0.4, catch_up=catch_up), roster(12)
+        play(strategy, known, range(1, 12))
+        members, models = strategy.state.communities.members, strategy.state.communities.models
+        apart[catch_up] = max(
+            float(np.abs(models[row] - TARGETS[client % 3]).max())
+            for client, row in members.items()
+        )
+    assert apart[True] < apart[False] / 2
+
+
+def _on_disk(*, length: int, whole: bool) -> VectorBackend:
+    return OnDisk(capacity=12)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_by_default_models_follow_where_splits_are_judged_and_vectors_are_exact(name: str) -> None:
+    auto = partial(_built, name, catch_up="auto")
+    assert auto(fallback="auto").catches_up
+    assert not auto(fallback=False).catches_up
+    assert not auto(fallback="auto", private=True).catches_up
+    assert not auto(fallback="auto", backend=_on_disk).catches_up
+    assert _built(name, catch_up=True, backend=_on_disk).catches_up
+    assert not _built(name, catch_up=False, fallback="auto").catches_up
