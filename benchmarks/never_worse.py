@@ -164,9 +164,10 @@ Cells were measured on different machines, on which the same run can differ.
 In a trial clients make as many steps as without one, so that a split that is kept is as good as
 without the fallback. With communities, DCFL and PACFL every other client of a community trains the
 common model in a round of the trial, and with DCFL right answers decide. Where two fifths of the
-clients train in a round, nobody takes turns, and in the models of communities and DCFL stale ones
-of other clients count: they lag behind one model, also where it is all that they have. FedEM and
-FedRC lose rounds to it, and with some seeds still learn after 40.
+clients train in a round, nobody takes turns. There the models of communities and DCFL are means
+with stale ones of other clients, which lag behind one model; with the fallback the stale ones
+follow their communities, which are found from the fifth round on (`strategy.catch_up`). FedEM and
+FedRC lose rounds to the trial, and with some seeds still learn after 40.
 
 With noise, the models of IFCA are of no use, and are undone with all seeds. What it loses until
 then is regained slowly: on average it ends a little below one model, by about the standard error.

@@ -55,7 +55,7 @@ ChangeKind = Literal["joined", "left", "drifted"]
 Fallback = Literal["auto"] | bool
 """Whether splits are judged; auto: unless a privacy hides what clients send, or it costs rounds."""
 CatchUp = Literal["auto"] | bool
-"""Whether absent clients' last models follow their communities; auto: where splits are judged."""
+"""Whether last models of absent clients follow their communities; auto: where splits are judged."""
 Contrast = Literal["auto", "both"] | bool
 """Whether a graph has contrast; both: where it shows communities, else the method's own graph.
 

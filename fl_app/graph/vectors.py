@@ -77,11 +77,20 @@ class ClientVectors:
         if row is None:
             self.put(client_id, vector, round)
             return
-        self.backend.add(row, vector)
+        self.move(client_id, vector)
+        self._counts[row] += 1
+        self._rounds[row] = round
+
+    def move(self, client_id: int, step: Vector) -> None:
+        """Add `step` (d,) to the stored vector of a known client, which stays one of its round.
+
+        The norm is as in `add`.
+        """
+        row = self._row[client_id]
+        self.backend.add(row, step)
         width = self.table().shape[1]
         norm = float(np.linalg.norm(self.read(np.array([row]), slice(0, width))[0]))
-        self._counts[row] += 1
-        self._note(row, round, norm)
+        self._note(row, self._rounds[row], norm)
 
     def _note(self, row: int, round: int, norm: float) -> None:
         """Note the round and the norm of a row that was stored."""

@@ -36,18 +36,14 @@ def steps_of(
 
 
 def move(
-    vectors: ClientVectors,
-    clients: Iterable[int],
-    members: Mapping[int, int],
-    steps: Steps,
-    server_round: int,
-) -> list[int]:
+    vectors: ClientVectors, clients: Iterable[int], members: Mapping[int, int], steps: Steps
+) -> None:
     """Move the vectors (l * d,) of these clients by the steps (d,) of their communities.
 
-    Each of the l parts of a vector moves. Returns the clients that moved.
+    Each of the l parts of a vector moves.
     """
     known = {*vectors.client_ids.tolist()}
-    moved = [c for c in sorted(known.intersection(clients)) if members.get(c) in steps]
-    for client in moved:
-        vectors.add(client, np.resize(steps[members[client]], vectors.length), server_round)
-    return moved
+    for client in sorted(known.intersection(clients)):
+        step = steps.get(members.get(client, -1))
+        if step is not None:
+            vectors.move(client, np.resize(step, vectors.length))

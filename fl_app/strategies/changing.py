@@ -16,7 +16,7 @@ from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.catching_up import Steps, move, steps_of
 from fl_app.strategies.cohort import Aggregated, Offer
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import decide
+from fl_app.strategies.fallback import EARLIEST, decide
 from fl_app.strategies.graph_use import add_updates, labels_of_sums, view_of
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
@@ -24,6 +24,9 @@ from fl_app.strategies.state import Communities
 from fl_app.strategies.trial import JudgedState, begin
 from fl_app.strategies.turns import in_turns, learn_in_turns
 from fl_app.types import CatchUp, Labels, Vector, Vectors, Weights
+
+MOST_HEARD = 0.9
+"""Share of the clients from which on communities are found among those that were heard of."""
 
 
 @dataclass(kw_only=True)
@@ -63,6 +66,8 @@ class ChangingCommunities(CommunityStrategy):
     count in the global model. A model that is not far enough for that weighs less in the mean of
     its community, by the factor by which its update would be shortened. The papers have no such
     defence.
+    With `catch_up`, last models of absent clients follow their communities, and these are found
+    once most clients were heard of: `fl_app.strategies.catching_up`.
     With `contrast=both`, the communities are those of the method's own graph until contrast finds
     several, also after the first ones were undone. These are then judged anew.
     """
@@ -73,6 +78,7 @@ class ChangingCommunities(CommunityStrategy):
     _joint: Labels = np.empty(0, int)
     """The clients that trained the common model in this round."""
     _steps: Steps = MappingProxyType({})
+    """The mean steps of this round, if models catch up and any client is absent."""
     catches_up = False
     """Whether the last models of absent clients move along with their communities."""
 
@@ -99,21 +105,54 @@ class ChangingCommunities(CommunityStrategy):
         size = self.context.layout.size
         return ClientVectors(self.context.vector_backend(length=size, whole=True))
 
+    def gathers(self, server_round: int) -> bool:
+        """Whether so few clients were heard of that all train one model, if models catch up.
+
+        Those are `1 - (1 - participation)^round` of them, on average. After EARLIEST of the rounds
+        communities are found anyway.
+        """
+        heard = 1.0 - (1.0 - self.sampler.participation) ** server_round
+        early = server_round < EARLIEST * self.context.rounds
+        return self.catches_up and early and heard < MOST_HEARD
+
     def follow(self, server_round: int, replies: Replies) -> None:
         """Move members that did not train their community's model along with those that did.
 
-        In the graph these are the ones that trained the common model: their last vectors would be
-        older than those of the others, and far from them by that.
+        In the graph too while the server `gathers`: all train one model, and those who trained it
+        in the same round would else be near to each other. Later, clients that are in a community
+        by mistake would come nearer to it by that.
         """
-        steps, members = self._steps, self.state.communities.members
-        if steps:
-            move(self.state.graph.vectors, self._joint.tolist(), members, steps, server_round)
+        self._carry(server_round, replies)
         if not self.catches_up:
             return
-        moved, heard = self.state.moved, replies.client_ids.tolist()
-        move(moved, members.keys() - {*heard}, members, steps, server_round)
+        heard, members = replies.client_ids.tolist(), self.state.communities.members
+        absent, moved = members.keys() - {*heard}, self.state.moved
+        move(moved, absent, members, self._steps)
+        if self.gathers(server_round):
+            move(self.state.graph.vectors, absent, members, self._steps)
         for client, model in zip(heard, replies.models, strict=True):
             moved.put(client, model, server_round)
+
+    def _carry(self, server_round: int, replies: Replies) -> None:
+        """Move who trained the common model in this round with the others of its community.
+
+        Its last vector would be older than theirs, and far from them by that. The mean of theirs
+        takes its place.
+        """
+        if not len(self._joint):
+            return
+        graph, members = self.state.graph, self.state.communities.members
+        mates = dict[int, list[int]]()
+        for client in replies.client_ids.tolist():
+            mates.setdefault(members.get(client, -1), []).append(client)
+        stored, means = {*graph.vectors.client_ids.tolist()}, dict[int, Vector]()
+        for client in sorted(stored.intersection(self._joint.tolist()) & members.keys()):
+            row = members[client]
+            if row in mates and row not in means:
+                vectors = graph.vectors.read(graph.vectors.rows_of(mates[row]))
+                means[row] = self.aggregator.rule(vectors, np.ones(len(vectors)))
+            if row in means:
+                graph.put(client, means[row], server_round)
 
     def last_models(self, among: Labels) -> tuple[ClientVectors, Labels, slice | None]:
         """Return where the last models of these rows of the graph (m,) are: rows and columns."""
@@ -144,7 +183,7 @@ class ChangingCommunities(CommunityStrategy):
         self._joint = np.setdiff1d(replies.client_ids, mine.client_ids)
         absent = self.state.communities.members.keys() - {*mine.client_ids.tolist()}
         self._steps = {}
-        if absent and (self.catches_up or len(self._joint)):
+        if absent and self.catches_up:
             bounded = replace(replies, models=self.cohort.bounded(replies.models))
             mates = bounded.where(np.isin(replies.client_ids, mine.client_ids))
             self._steps = self.steps(mates)

@@ -206,10 +206,11 @@ class CommunityDiscovery(ChangingCommunities):
         self.weigh_long(replies)
         heard = zip(replies.client_ids.tolist(), replies.samples.tolist(), strict=True)
         self.state.samples.update(heard)
-        if not self.state.round:
-            self._first = server_round
+        gathers = self.gathers(server_round)
+        if gathers or not self.state.round:
+            self._first = server_round + gathers
         among = self.state.graph.vectors.fresh(server_round, self.max_age)
-        labels = self._labels(among)
+        labels = np.zeros(len(among), int) if gathers else self._labels(among)
         if labels is None:
             self.train_one(replies)
             return

@@ -111,6 +111,7 @@ class Dcfl(ChangingCommunities):
             sums=graph_of_sums(context, BySignificance(lambda _: exemplars)),
             moved=self.catching_up(graph, catch_up),
         )
+        self._first = True
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
@@ -147,7 +148,9 @@ class Dcfl(ChangingCommunities):
         self._remember(server_round, replies, sent)
         among = self.state.graph.vectors.fresh(server_round, self.max_age)
         ids = self.state.graph.vectors.ids_of(among)
-        labels = self._labels(among, ids)
+        gathers = self.gathers(server_round)
+        self._first = not self.state.communities.members or self.gathers(server_round - 1)
+        labels = np.zeros(len(among), int) if gathers else self._labels(among, ids)
         if labels is None:
             self.train_one(replies)
             return
@@ -285,8 +288,7 @@ class Dcfl(ChangingCommunities):
 
     def _told(self, labels: Labels) -> Labels:
         """Return the labels (m,) of new communities, after an event that tells of them."""
-        kind = "reclustered" if self.state.communities.members else "clustered"
-        self.events.append(clustering(labels, kind))
+        self.events.append(clustering(labels, "clustered" if self._first else "reclustered"))
         return labels
 
     def outcome(self, server_round: int) -> Outcome:

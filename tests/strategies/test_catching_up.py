@@ -51,9 +51,10 @@ def test_every_part_of_a_vector_moves_if_the_client_is_known_and_its_community_t
     for client in (3, 4, 5):
         vectors.put(client, np.array([client, 0, 0, 1], np.float32), 1)
     steps = {0: np.array([10, 1], np.float32)}
-    move(vectors, [5, 3, 7], {3: 0, 4: 0, 5: 1, 7: 0}, steps, 2)
+    move(vectors, [5, 3, 7], {3: 0, 4: 0, 5: 1, 7: 0}, steps)
     after = vectors.read(vectors.rows_of([3, 4, 5]))
     np.testing.assert_array_equal(after, [[13, 1, 10, 2], [4, 0, 0, 1], [5, 0, 0, 1]])
+    assert vectors.rounds().tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -119,3 +120,46 @@ def test_by_default_models_follow_where_splits_are_judged_and_vectors_are_exact(
     assert not auto(fallback="auto", backend=_on_disk).catches_up
     assert _built(name, catch_up=True, backend=_on_disk).catches_up
     assert not _built(name, catch_up=False, fallback="auto").catches_up
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_all_train_one_model_until_most_were_heard_of(name: str) -> None:
+    strategy, known = _built(name, participation=0.5, catch_up=True), roster(12)
+    found, told = [], []
+    for now in range(1, 6):  # a half, 3 quarters, 7 eighths are heard of; then 15 sixteenths
+        play(strategy, known, range(now, now + 1))
+        found.append((strategy.gathers(now), len(strategy.state.communities.models)))
+        told.append([event.kind for event in strategy.events])
+    assert [gathers for gathers, _ in found] == [True, True, True, False, False]
+    assert [count for _, count in found[:3]] == [1, 1, 1]
+    assert found[-1][1] == 3
+    assert told[:3] == [[], [], []]
+    assert told[3] == (["clustered"] if name == "dcfl" else [])
+
+
+@pytest.mark.parametrize(("participation", "rounds"), [(1.0, 0), (0.9, 0), (0.5, 3), (0.01, 3)])
+def test_after_a_third_of_the_rounds_nobody_waits_any_more(
+    participation: float, rounds: int
+) -> None:
+    strategy = _built("communities", participation=participation, catch_up=True)
+    waits = [now for now in range(1, 11) if strategy.gathers(now)]
+    assert waits == [*range(1, rounds + 1)]
+    stays = _built("communities", participation=participation, catch_up=False)
+    assert not any(stays.gathers(now) for now in range(1, 11))
+
+
+def test_while_all_train_one_model_the_graph_moves_along_too() -> None:
+    strategy, known = _built("communities", participation=0.5, catch_up=True), roster(12)
+    play(strategy, known, range(1, 2))
+    state, vectors = strategy.state, strategy.state.graph.vectors
+    heard = vectors.client_ids.tolist()
+    before = vectors.read(vectors.rows_of(heard)).copy()
+    model = state.communities.models[0].copy()
+    play(strategy, known, range(2, 3))
+    cohort = strategy.cohort.client_ids
+    mates = [c for c in cohort if c in heard]
+    step = (vectors.read(vectors.rows_of(mates)) - model).mean(axis=0)
+    for client, last in zip(heard, before, strict=True):
+        if client not in cohort:
+            (now,) = vectors.read(vectors.rows_of([client]))
+            np.testing.assert_allclose(now, last + step, rtol=1e-5, atol=1e-6)
