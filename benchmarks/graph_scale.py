@@ -80,7 +80,9 @@ REASONS = [
     "- Communities and late average the models of all clients of a community in every round. With "
     "1,000 clients of 1.66 million parameters these are 6.6 GB, which do not fit into "
     "`graph.memory_gb=4` and are read from the disk. DCFL compares the ten new models, layer by "
-    "layer, with the start and the model of every client, 13 GB.",
+    "layer, with the start and the model of every client, 13 GB. With `strategy.catch_up=true` the "
+    "models of absent clients are in a store of their own, each of which is written anew in every "
+    "round; by default this is off where vectors are on the disk.",
     "- With `graph.contrast`, FLIC looks for communities among all pairs of clients, not only the "
     "nearest neighbours, in two graphs of what exceeds a level, and again inside each community. "
     "It tests each split once, in every round whose look-ahead is recorded. "

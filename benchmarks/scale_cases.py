@@ -51,7 +51,9 @@ METHODS: dict[str, Build] = {
     ),
     "dcfl": partial(_published, "strategy=dcfl"),
     "dcfl_anew": partial(_published, "strategy=dcfl"),
+    "dcfl_catch_up": partial(_published, "strategy=dcfl", catch_up=True),
     "communities": partial(_published, "strategy=communities"),
+    "communities_catch_up": partial(_published, "strategy=communities", catch_up=True),
     "communities_1nn": partial(_published, "strategy=communities_1nn"),
     "communities_wnn": partial(_published, "strategy=communities_wnn"),
     "late": partial(_published, "strategy=late", cluster_round=LATER),
@@ -74,6 +76,8 @@ WHAT = {
     "flic_contrast": "with graph.contrast=true",
     "dcfl": "rounds in which the Dunn index keeps the communities",
     "dcfl_anew": "rounds with affinity propagation",
+    "dcfl_catch_up": "as dcfl, with strategy.catch_up=true",
+    "communities_catch_up": "with strategy.catch_up=true",
     "hierarchical": "rounds before the clustering",
     "hierarchical_clustering": "the clustering of the updates of all clients, once in a run",
     "flux": "rounds after the clustering",
@@ -129,10 +133,11 @@ def context_of(method: str, clients: int, planted: Planted) -> ServerContext:
         choose, "auto", clients=clients, memory_gb=MEMORY_GB, dimension=graph.sketch_dim,
         seed=0,
     )  # fmt: skip
+    soon = method.endswith("_catch_up")  # in a short run, communities are found at once
     return ServerContext(
-        seed=0, rounds=LATER, layout=planted.layout, initial=planted.initial, min_success=1,
-        evaluate_every=LATER, evaluate_at_most=None, largest_update=None, clip_update=None,
-        sample_cap=inf, detection=detection(config), vector_backend=backend,
+        seed=0, rounds=1 if soon else LATER, layout=planted.layout, initial=planted.initial,
+        min_success=1, evaluate_every=LATER, evaluate_at_most=None, largest_update=None,
+        clip_update=None, sample_cap=inf, detection=detection(config), vector_backend=backend,
         look_ahead_every=graph.look_ahead_every, benign=largest,
         contrast=method == "flic_contrast", or_own=False, private=False, noise_varies=False,
         metrics=(), classes=CLASSES, inputs=INPUTS, has_accuracy=True,
@@ -156,13 +161,17 @@ def _fill_graph(
             graph.put(client, np.concatenate([initial, model]), 0)
         else:
             graph.put(client, model if _uses_models(method) else model - initial, 0)
+        if method.endswith("_catch_up"):
+            state.moved.put(client, model, 0)  # type: ignore[attr-defined]
     plant(graph, len(members))
-    if method == "dcfl":
+    if method in ("dcfl", "dcfl_catch_up"):
         centres = [planted.model(group, 0) for group in range(GROUPS)]
         state.communities = Communities(np.stack(centres), members)
         state.before = np.repeat(initial[None, :], GROUPS, axis=0)  # type: ignore[attr-defined]
     if method == "cfl":
         state.communities.members.update(dict.fromkeys(members, 0))
+    if method == "communities_catch_up":
+        _place(strategy, members, planted)
     if method.startswith("communities"):
         state.samples.update(dict.fromkeys(members, 10.0))  # type: ignore[attr-defined]
 

@@ -2,11 +2,12 @@
 
 A community's model is the mean of its members' last models. With few of them in a round, most are
 old, and the mean lags behind the model that FedAvg would train with the same clients. So the last
-model `v_j` of a member that did not train moves by the mean step of those that did:
-`v_j + mean_i(w_i - s_i)`, with the model `w_i` that client i of the same community returned, and
-`s_i` that which it received. The papers of the methods have none of it. In FedVARP (Jhunjhunwala et
-al., UAI 2022) and MIFA (Gu et al., NeurIPS 2021) absent clients count by their own last updates
-again.
+model `v_j` of a member that did not train moves by the mean step of the k members that did:
+`v_j + k / (k + 1) mean_i(w_i - s_i)`, with the model `w_i` that client i of the same community
+returned, and `s_i` that which it received. The factor, as if one more had stayed where it was, lets
+a single one take all others along by half of its step only: it may lie. The papers of the methods
+have none of it. In FedVARP (Jhunjhunwala et al., UAI 2022) and MIFA (Gu et al., NeurIPS 2021)
+absent clients count by their own last updates again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,20 +20,24 @@ from fl_app.strategies.replies import Replies
 from fl_app.types import Vector, Vectors, Weights
 
 Steps = Mapping[int, Vector]
-"""The mean step (d,) of the members of a community that trained, by the row of the community."""
+"""How far absent members of a community move (d,), by the row of the community."""
 
 
 def steps_of(
     replies: Replies, sent: Vectors, members: Mapping[int, int], rule: Rule, weights: Weights
 ) -> Steps:
-    """Return the mean steps of communities by `rule`, from the models `sent` (m, d).
+    """Return k / (k + 1) times the mean steps of communities by `rule`, from models `sent` (m, d).
 
-    `weights` (n,) are those of the clients that replied.
+    `weights` (n,) are those of the clients that replied, k of which are in a community.
     """
     rows = np.array([members.get(client, -1) for client in replies.client_ids.tolist()], int)
     updates = replies.models - sent[replies.starts]
-    known = np.unique(rows[rows >= 0]).tolist()
-    return {row: rule(updates[rows == row], weights[rows == row]) for row in known}
+    found = dict[int, Vector]()
+    for row in np.unique(rows[rows >= 0]).tolist():
+        mine = rows == row
+        share = np.float32(mine.sum() / (mine.sum() + 1))
+        found[row] = share * rule(updates[mine], weights[mine])
+    return found
 
 
 def move(

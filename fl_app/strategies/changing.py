@@ -78,7 +78,7 @@ class ChangingCommunities(CommunityStrategy):
     _joint: Labels = np.empty(0, int)
     """The clients that trained the common model in this round."""
     _steps: Steps = MappingProxyType({})
-    """The mean steps of this round, if models catch up and any client is absent."""
+    """How far members move that are absent in this round, if models catch up."""
     catches_up = False
     """Whether the last models of absent clients move along with their communities."""
 
@@ -122,37 +122,39 @@ class ChangingCommunities(CommunityStrategy):
         in the same round would else be near to each other. Later, clients that are in a community
         by mistake would come nearer to it by that.
         """
-        self._carry(server_round, replies)
-        if not self.catches_up:
-            return
-        heard, members = replies.client_ids.tolist(), self.state.communities.members
-        absent, moved = members.keys() - {*heard}, self.state.moved
-        move(moved, absent, members, self._steps)
-        if self.gathers(server_round):
-            move(self.state.graph.vectors, absent, members, self._steps)
-        for client, model in zip(heard, replies.models, strict=True):
-            moved.put(client, model, server_round)
+        moved, heard = self.state.moved, replies.client_ids.tolist()
+        if self.catches_up:
+            members = self.state.communities.members
+            absent = members.keys() - {*heard, *self._joint.tolist()}
+            move(moved, absent, members, self._steps)
+            if self.gathers(server_round):
+                move(self.state.graph.vectors, absent, members, self._steps)
+            for client, model in zip(heard, replies.models, strict=True):
+                moved.put(client, model, server_round)
+        for client, vector in self._carried(heard).items():
+            self.state.graph.put(client, vector, server_round)
+            if self.catches_up:
+                moved.put(client, vector[-self.context.layout.size :], server_round)
 
-    def _carry(self, server_round: int, replies: Replies) -> None:
-        """Move who trained the common model in this round with the others of its community.
+    def _carried(self, heard: Sequence[int]) -> dict[int, Vector]:
+        """Return new vectors of clients that trained the common model in this round.
 
-        Its last vector would be older than theirs, and far from them by that. The mean of theirs
-        takes its place.
+        Their last ones would be older than those of the others of their community, and far from
+        them by that. The mean of the others takes their place.
         """
         if not len(self._joint):
-            return
-        graph, members = self.state.graph, self.state.communities.members
+            return {}
+        vectors, members = self.state.graph.vectors, self.state.communities.members
         mates = dict[int, list[int]]()
-        for client in replies.client_ids.tolist():
+        for client in heard:
             mates.setdefault(members.get(client, -1), []).append(client)
-        stored, means = {*graph.vectors.client_ids.tolist()}, dict[int, Vector]()
-        for client in sorted(stored.intersection(self._joint.tolist()) & members.keys()):
-            row = members[client]
-            if row in mates and row not in means:
-                vectors = graph.vectors.read(graph.vectors.rows_of(mates[row]))
-                means[row] = self.aggregator.rule(vectors, np.ones(len(vectors)))
-            if row in means:
-                graph.put(client, means[row], server_round)
+        known = {*vectors.client_ids.tolist()}.intersection(self._joint.tolist())
+        places = {client: members[client] for client in sorted(known & members.keys())}
+        means = dict[int, Vector]()
+        for row in {*places.values()} & mates.keys():
+            some = vectors.read(vectors.rows_of(mates[row]))
+            means[row] = self.aggregator.rule(some, np.ones(len(some)))
+        return {client: means[row] for client, row in places.items() if row in means}
 
     def last_models(self, among: Labels) -> tuple[ClientVectors, Labels, slice | None]:
         """Return where the last models of these rows of the graph (m,) are: rows and columns."""
@@ -181,16 +183,16 @@ class ChangingCommunities(CommunityStrategy):
         context, last = self.context, len(self.cohort.sent) - 1
         mine = learn_in_turns(self.state, replies, last, self.aggregator.rule, context.clip_update)
         self._joint = np.setdiff1d(replies.client_ids, mine.client_ids)
-        absent = self.state.communities.members.keys() - {*mine.client_ids.tolist()}
         self._steps = {}
-        if absent and self.catches_up:
+        if self.catches_up and self.state.communities.members.keys() - {
+            *replies.client_ids.tolist()
+        }:
             bounded = replace(replies, models=self.cohort.bounded(replies.models))
-            mates = bounded.where(np.isin(replies.client_ids, mine.client_ids))
-            self._steps = self.steps(mates)
+            self._steps = self.steps(bounded.where(np.isin(replies.client_ids, mine.client_ids)))
         return mine
 
     def steps(self, replies: Replies) -> Steps:
-        """Return the mean steps of communities, with weights as in the means of models."""
+        """Return how far absent members move, by steps with weights as in the means of models."""
         sent, members = self.cohort.sent, self.state.communities.members
         return steps_of(replies, sent, members, self.aggregator.rule, replies.weights)
 

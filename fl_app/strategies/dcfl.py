@@ -169,7 +169,7 @@ class Dcfl(ChangingCommunities):
         self.cumulate(server_round, replies)
 
     def steps(self, replies: Replies) -> Steps:
-        """Return the mean steps of communities, plain as the means of models."""
+        """Return how far absent members move, by plain means of steps, as those of models are."""
         return super().steps(replace(replies, weights=np.ones(len(replies.client_ids))))
 
     def _average(self, among: Labels, ids: Labels, labels: Labels, replies: Replies) -> None:

@@ -33,7 +33,7 @@ def _replies(models: np.ndarray, starts: list[int], weights: list[float]) -> Rep
     return Replies(np.arange(len(models)), models, np.array(starts), ones, ones, np.array(weights))
 
 
-def test_a_step_is_the_weighted_mean_of_what_the_members_that_trained_moved() -> None:
+def test_absent_members_move_by_less_than_the_weighted_mean_step_of_those_that_trained() -> None:
     sent = np.array([[1, 1], [5, 5]], np.float32)
     models = np.array([[2, 1], [4, 1], [6, 9], [0, 0]], np.float32)
     members = {0: 0, 1: 0, 2: 1, 9: 2}  # client 3 is a newcomer, client 9 is absent
@@ -42,8 +42,8 @@ def test_a_step_is_the_weighted_mean_of_what_the_members_that_trained_moved() ->
         np.array([1.0, 3, 1, 1]),
     )  # fmt: skip
     assert found.keys() == {0, 1}
-    np.testing.assert_allclose(found[0], [2.5, 0])  # (1 * 1 + 3 * 3) / 4
-    np.testing.assert_allclose(found[1], [1, 4])
+    np.testing.assert_allclose(found[0], [5 / 3, 0], rtol=1e-6)  # 2 / 3 (1 * 1 + 3 * 3) / 4
+    np.testing.assert_allclose(found[1], [0.5, 2])
 
 
 def test_every_part_of_a_vector_moves_if_the_client_is_known_and_its_community_trained() -> None:
@@ -74,18 +74,23 @@ def test_the_model_of_a_community_takes_the_step_of_who_trained_also_for_who_did
     for row, model in enumerate(strategy.state.communities.models):
         mates = [c for c in CLIENTS if members[c] == row]
         steps = [sent_back[c] - models[row] for c in mates if c not in known.absent]
-        followed = [
-            last[c] + np.mean(steps, axis=0) if c in known.absent else sent_back[c] for c in mates
-        ]
+        step = np.sum(steps, axis=0) / (len(steps) + 1)
+        followed = [last[c] + step if c in known.absent else sent_back[c] for c in mates]
         np.testing.assert_allclose(model, np.mean(followed, axis=0), rtol=1e-5, atol=1e-6)
     for client in known.absent:  # in the graph, it is as it was
         np.testing.assert_array_equal(sent_back[client], last[client])
 
 
 @settings(deadline=None, max_examples=15)
-@given(st.sampled_from(METHODS), st.integers(1, 6), st.sampled_from([3, 6, 12]))
-def test_without_absent_clients_nothing_changes(name: str, rounds: int, clients: int) -> None:
-    follow, stay = (_built(name, catch_up=catch_up) for catch_up in (True, False))
+@given(
+    st.sampled_from(METHODS), st.integers(1, 6), st.sampled_from([3, 6, 12]),
+    st.sampled_from([False, "auto"]),
+)  # fmt: skip
+def test_without_absent_clients_nothing_changes(
+    name: str, rounds: int, clients: int, fallback: object
+) -> None:
+    how = {"fallback": fallback}
+    follow, stay = (_built(name, catch_up=catch_up, **how) for catch_up in (True, False))
     for each in (follow, stay):
         play(each, roster(clients), range(1, rounds + 1))
     assert follow.state.communities.members == stay.state.communities.members
@@ -104,7 +109,7 @@ def test_a_community_of_which_few_train_is_nearer_to_its_target(name: str) -> No
             float(np.abs(models[row] - TARGETS[client % 3]).max())
             for client, row in members.items()
         )
-    assert apart[True] < apart[False] / 2
+    assert apart[True] < apart[False] / 1.5
 
 
 def _on_disk(*, length: int, whole: bool) -> VectorBackend:
@@ -158,7 +163,7 @@ def test_while_all_train_one_model_the_graph_moves_along_too() -> None:
     play(strategy, known, range(2, 3))
     cohort = strategy.cohort.client_ids
     mates = [c for c in cohort if c in heard]
-    step = (vectors.read(vectors.rows_of(mates)) - model).mean(axis=0)
+    step = (vectors.read(vectors.rows_of(mates)) - model).sum(axis=0) / (len(mates) + 1)
     for client, last in zip(heard, before, strict=True):
         if client not in cohort:
             (now,) = vectors.read(vectors.rows_of([client]))

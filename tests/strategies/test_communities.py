@@ -63,7 +63,7 @@ def test_planted_groups_are_found_and_models_reach_their_targets(name: str) -> N
 
 def test_a_community_model_is_the_plain_mean_and_the_global_one_the_mean_of_those() -> None:
     known = roster(5)
-    strategy = communities(context(), participation=1.0, fallback=False)
+    strategy = communities(context(), participation=1.0)
     play(strategy, known, range(1, 5))
     vectors = strategy.state.graph.vectors
     last = vectors.read(vectors.order)
@@ -73,7 +73,7 @@ def test_a_community_model_is_the_plain_mean_and_the_global_one_the_mean_of_thos
         np.testing.assert_allclose(model, last[mine].mean(axis=0), rtol=1e-6)
     means = strategy.state.communities.models.mean(axis=0)
     np.testing.assert_array_equal(strategy.state.global_model, means)
-    weighed = communities(context(), participation=1.0, weighting="samples", fallback=False)
+    weighed = communities(context(), participation=1.0, weighting="samples")
     play(weighed, known, range(1, 2))
     vectors = weighed.state.graph.vectors
     last = vectors.read(vectors.order)
