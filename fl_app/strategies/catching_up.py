@@ -10,7 +10,7 @@ have none of it. In FedVARP (Jhunjhunwala et al., UAI 2022) and MIFA (Gu et al.,
 absent clients count by their own last updates again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -52,3 +52,27 @@ def move(
         step = steps.get(members.get(client, -1))
         if step is not None:
             vectors.move(client, np.resize(step, vectors.length))
+
+
+def carried(
+    vectors: ClientVectors,
+    joint: Sequence[int],
+    heard: Sequence[int],
+    members: Mapping[int, int],
+    rule: Rule,
+) -> dict[int, Vector]:
+    """Return new vectors of the clients `joint`, which trained the common model in this round.
+
+    Their last ones would be older than those of the others of their community that were `heard`,
+    and far from them by that. The mean of the others takes their place.
+    """
+    mates = dict[int, list[int]]()
+    for client in heard:
+        mates.setdefault(members.get(client, -1), []).append(client)
+    known = {*vectors.client_ids.tolist()}.intersection(joint)
+    places = {client: members[client] for client in sorted(known & members.keys())}
+    means = dict[int, Vector]()
+    for row in {*places.values()} & mates.keys():
+        some = vectors.read(vectors.rows_of(mates[row]))
+        means[row] = rule(some, np.ones(len(some)))
+    return {client: means[row] for client, row in places.items() if row in means}

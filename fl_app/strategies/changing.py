@@ -13,12 +13,12 @@ from fl_app.graph.vectors import ClientVectors
 from fl_app.ingress import screen
 from fl_app.records.history import FELL_BACK, UNDONE
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.catching_up import Steps, move, steps_of
+from fl_app.strategies.catching_up import Steps, carried, move, steps_of
 from fl_app.strategies.cohort import Aggregated, Offer
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import EARLIEST, decide
 from fl_app.strategies.graph_use import add_updates, labels_of_sums, view_of
-from fl_app.strategies.outcome import View
+from fl_app.strategies.outcome import FEDERATED, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.state import Communities
 from fl_app.strategies.trial import JudgedState, begin
@@ -123,38 +123,19 @@ class ChangingCommunities(CommunityStrategy):
         by mistake would come nearer to it by that.
         """
         moved, heard = self.state.moved, replies.client_ids.tolist()
+        members = self.state.communities.members
         if self.catches_up:
-            members = self.state.communities.members
             absent = members.keys() - {*heard, *self._joint.tolist()}
             move(moved, absent, members, self._steps)
             if self.gathers(server_round):
                 move(self.state.graph.vectors, absent, members, self._steps)
             for client, model in zip(heard, replies.models, strict=True):
                 moved.put(client, model, server_round)
-        for client, vector in self._carried(heard).items():
+        joint, vectors = self._joint.tolist(), self.state.graph.vectors
+        for client, vector in carried(vectors, joint, heard, members, self.aggregator.rule).items():
             self.state.graph.put(client, vector, server_round)
             if self.catches_up:
                 moved.put(client, vector[-self.context.layout.size :], server_round)
-
-    def _carried(self, heard: Sequence[int]) -> dict[int, Vector]:
-        """Return new vectors of clients that trained the common model in this round.
-
-        Their last ones would be older than those of the others of their community, and far from
-        them by that. The mean of the others takes their place.
-        """
-        if not len(self._joint):
-            return {}
-        vectors, members = self.state.graph.vectors, self.state.communities.members
-        mates = dict[int, list[int]]()
-        for client in heard:
-            mates.setdefault(members.get(client, -1), []).append(client)
-        known = {*vectors.client_ids.tolist()}.intersection(self._joint.tolist())
-        places = {client: members[client] for client in sorted(known & members.keys())}
-        means = dict[int, Vector]()
-        for row in {*places.values()} & mates.keys():
-            some = vectors.read(vectors.rows_of(mates[row]))
-            means[row] = self.aggregator.rule(some, np.ones(len(some)))
-        return {client: means[row] for client, row in places.items() if row in means}
 
     def last_models(self, among: Labels) -> tuple[ClientVectors, Labels, slice | None]:
         """Return where the last models of these rows of the graph (m,) are: rows and columns."""
@@ -298,6 +279,11 @@ class ChangingCommunities(CommunityStrategy):
         self.aggregator.update(self.state.communities.models, short)
         self.state.global_model = self.state.communities.models[0]
         return encode(self.state.global_model), {"train_loss": replies.loss}
+
+    def outcome(self, server_round: int) -> Outcome:
+        """Say that one model is trained while the server gathers."""
+        found = super().outcome(server_round)
+        return replace(found, phase=FEDERATED) if self.gathers(server_round) else found
 
     def one_community(self) -> View:
         """Return all known clients in one community."""

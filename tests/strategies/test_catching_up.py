@@ -13,6 +13,7 @@ from fl_app.graph.vector_backends import VectorBackend
 from fl_app.graph.vectors import ClientVectors
 from fl_app.strategies.catching_up import move, steps_of
 from fl_app.strategies.changing import ChangingCommunities
+from fl_app.strategies.outcome import CLUSTERED, FEDERATED
 from fl_app.strategies.replies import Replies
 from fl_app.testing.toy import TARGETS, builder, context, play, roster
 
@@ -130,14 +131,16 @@ def test_by_default_models_follow_where_splits_are_judged_and_vectors_are_exact(
 @pytest.mark.parametrize("name", METHODS)
 def test_all_train_one_model_until_most_were_heard_of(name: str) -> None:
     strategy, known = _built(name, participation=0.5, catch_up=True), roster(12)
-    found, told = [], []
+    found, told, phases = [], [], []
     for now in range(1, 6):  # a half, 3 quarters, 7 eighths are heard of; then 15 sixteenths
         play(strategy, known, range(now, now + 1))
         found.append((strategy.gathers(now), len(strategy.state.communities.models)))
         told.append([event.kind for event in strategy.events])
+        phases.append(strategy.outcome(now).phase)
     assert [gathers for gathers, _ in found] == [True, True, True, False, False]
     assert [count for _, count in found[:3]] == [1, 1, 1]
     assert found[-1][1] == 3
+    assert phases == [FEDERATED] * 3 + [CLUSTERED] * 2
     assert told[:3] == [[], [], []]
     assert told[3] == (["clustered"] if name == "dcfl" else [])
 
