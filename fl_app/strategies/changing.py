@@ -109,11 +109,12 @@ class ChangingCommunities(CommunityStrategy):
         """Whether so few clients were heard of that all train one model, if models catch up.
 
         Those are `1 - (1 - participation)^round` of them, on average. After EARLIEST of the rounds
-        communities are found anyway.
+        communities are found anyway. Found ones stay if a resumed run has more rounds.
         """
         heard = 1.0 - (1.0 - self.sampler.participation) ** server_round
         early = server_round < EARLIEST * self.context.rounds
-        return self.catches_up and early and heard < MOST_HEARD
+        found = self.state.one or len(self.state.communities.models) > 1
+        return self.catches_up and early and heard < MOST_HEARD and not found
 
     def follow(self, server_round: int, replies: Replies) -> None:
         """Move members that did not train their community's model along with those that did.
@@ -126,6 +127,7 @@ class ChangingCommunities(CommunityStrategy):
         members = self.state.communities.members
         if self.catches_up:
             absent = members.keys() - {*heard, *self._joint.tolist()}
+            self._complete()
             move(moved, absent, members, self._steps)
             if self.gathers(server_round):
                 move(self.state.graph.vectors, absent, members, self._steps)
@@ -136,6 +138,13 @@ class ChangingCommunities(CommunityStrategy):
             self.state.graph.put(client, vector, server_round)
             if self.catches_up:
                 moved.put(client, vector[-self.context.layout.size :], server_round)
+
+    def _complete(self) -> None:
+        """Take the models of the graph that are not in the store, as after a resume with it."""
+        vectors, moved, size = self.state.graph.vectors, self.state.moved, self.context.layout.size
+        missing = np.setdiff1d(vectors.client_ids, moved.client_ids).tolist()
+        for row, client in zip(vectors.rows_of(missing).tolist(), missing, strict=True):
+            moved.put(client, vectors.read(np.array([row]))[0, -size:], 0)
 
     def last_models(self, among: Labels) -> tuple[ClientVectors, Labels, slice | None]:
         """Return where the last models of these rows of the graph (m,) are: rows and columns."""

@@ -1,6 +1,7 @@
 """Last models of absent clients that follow their communities."""
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,20 +12,24 @@ from fl_app.aggregation import weighted_mean
 from fl_app.graph.rows_on_disk import OnDisk
 from fl_app.graph.vector_backends import VectorBackend
 from fl_app.graph.vectors import ClientVectors
+from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.catching_up import move, steps_of
 from fl_app.strategies.changing import ChangingCommunities
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED
 from fl_app.strategies.replies import Replies
+from fl_app.strategies.state import load, save
 from fl_app.testing.toy import TARGETS, builder, context, play, roster
 
 METHODS = ["communities", "dcfl"]
 CLIENTS = range(12)
 
 
-def _built(name: str, *, backend: object = None, private: bool = False, **changes: object):
+def _built(
+    name: str, *, backend: object = None, private: bool = False, rounds: int = 10, **changes: object
+) -> ChangingCommunities:
     usual = {"vector_backend": backend} if backend else {}
     settings = {"participation": 1.0, "fallback": False, **changes}
-    made = builder(name, **settings)(context(private=private, **usual))
+    made = builder(name, **settings)(context(private=private, rounds=rounds, **usual))
     assert isinstance(made, ChangingCommunities)
     return made
 
@@ -171,3 +176,20 @@ def test_while_all_train_one_model_the_graph_moves_along_too() -> None:
         if client not in cohort:
             (now,) = vectors.read(vectors.rows_of([client]))
             np.testing.assert_allclose(now, last + step, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_resumed_run_may_let_models_follow_and_keeps_its_communities(
+    name: str, tmp_path: Path
+) -> None:
+    before = _built(name, participation=0.4, catch_up=False)
+    play(before, roster(12), range(1, 5))
+    assert len(before.state.communities.models) > 1
+    write(tmp_path, Checkpoint(4, *save(before.state)))
+    kept, after = read(tmp_path), _built(name, participation=0.4, catch_up=True, rounds=100)
+    load(after.state, kept.arrays, kept.state)
+    assert not after.gathers(5)
+    play(after, roster(12), range(5, 6))
+    heard = after.state.graph.vectors.client_ids
+    np.testing.assert_array_equal(after.state.moved.client_ids, heard)
+    assert after.state.communities.members.keys() == {*heard.tolist()}
