@@ -27,10 +27,11 @@ HEAD = f"""# Claimed samples, by cap
 
 Written by `benchmarks/sample_cap.py`: in the federation of [all lies](lies.md), two of {CLIENTS}
 clients claim 1e9 samples in their introduction and in every round. They train honestly, or send
-the negative of their update (for centroids and counts, what they trained). A number is the accuracy
-that the ten loyal clients lost, compared with the run of the same seed without liars. A cap is
-`engine.sample_cap`, and `samples` is `strategy.weighting=samples` (`dynamic` in k-means), without
-a cap. One seed; accuracy is measured on 280 images; one image is 0.004.
+the negative of their update (for centroids and counts, what they trained), or a model of zeros. A
+number is the accuracy that the ten loyal clients lost, compared with the run of the same seed
+without liars. A cap is `engine.sample_cap`, and `samples` is `strategy.weighting=samples`
+(`dynamic` in k-means), without a cap. One seed; accuracy is measured on 280 images; one image is
+0.004.
 """
 
 
@@ -43,7 +44,16 @@ def _negative(asked: Asked) -> None:
         asked.send_bytes(to_bytes(sent))
 
 
-SENT: dict[str, Tell] = {"an honest model": claim_many, "the negative": _negative}
+def _zeros(asked: Asked) -> None:
+    claim_many(asked)
+    asked.send(np.zeros_like)
+
+
+SENT: dict[str, Tell] = {
+    "an honest model": claim_many,
+    "the negative": _negative,
+    "zeros": _zeros,
+}
 
 
 def measure(method: str, cap: str, sent: str, *, out: Path) -> Found:
