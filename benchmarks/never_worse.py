@@ -44,6 +44,10 @@ PRIVATE = (
     "privacy.epsilon=2",
 )  # fmt: skip
 """As in experiment=private_communities."""
+FEW = (
+    *MNIST, "population.clients=12", "population.train_samples=100", "population.test_samples=50",
+    "rounds=20", "records.evaluate_every=5", "client.epochs=2", "client.batch_size=20",
+)  # fmt: skip
 FOUR = (
     "network=small_cnn", "data=digits", "population=label_swap", "population.groups=2",
     "population.clients=4", "population.train_samples=100", "population.test_samples=28",
@@ -73,7 +77,8 @@ DRIFTING = (
 """As on the page of FedDrift."""
 SWAPS = ("population=label_swap", "population.groups=4")
 ALIKE = ("population=iid",)
-PART = ", two fifths a round"
+PART, LESS = ", two fifths a round", ", three tenths a round"
+UNEQUAL = ("population=quantity_skew",)
 CASES = {
     "2,000 clients, 3 local epochs": (
         *HUGE, *SWAPS, "population.clients=2000", "client.epochs=3"),
@@ -88,8 +93,17 @@ CASES = {
         f"12 clients of digits, {name}{PART}": (*DIGITS, *words, "strategy.participation=0.4")
         for name, words in (
             ("no groups", ALIKE),
-            ("unequal samples", ("population=quantity_skew",)),
+            ("unequal samples", UNEQUAL),
             ("3 label swaps", ("population=label_swap", "population.groups=3")),
+        )
+    },
+    **{
+        f"12 clients of MNIST, {name}{LESS}": (*FEW, *words, "strategy.participation=0.3")
+        for name, words in (
+            ("no groups", ALIKE),
+            ("unequal samples", UNEQUAL),
+            ("4 label swaps", SWAPS),
+            ("4 rotations", ("population=rotation",)),
         )
     },
     "4 clients of digits, 2 label swaps": FOUR,
@@ -119,7 +133,7 @@ WORDS = {
     "feddrift": ("strategy.start=own",),
 }
 """Settings of methods with which they can find groups that are there from the start."""
-PARTS = tuple(case for case in CASES if case.endswith(PART))
+PARTS = tuple(case for case in CASES if case.endswith((PART, LESS)))
 SMALL_DIGITS = tuple(
     case for case in CASES if CASES[case][: len(DIGITS)] == DIGITS and case not in PARTS
 )
@@ -129,7 +143,7 @@ CONTRAST = (HIDDEN[1], "flic")
 ONLY = dict.fromkeys(LARGE, ("flic",)) | dict.fromkeys(MEDIUM, ("flic", "cfl_clusters"))
 ONLY |= {HIDDEN[0]: ("late",), HIDDEN[1]: ("flic", "late")}
 ONLY |= dict.fromkeys(SMALL_DIGITS, (*METHODS, *CHOICES))
-ONLY |= dict.fromkeys(PARTS, ("communities", "dcfl", "pacfl"))
+ONLY |= {c: ("communities", "dcfl", *["pacfl"] * c.endswith(PART)) for c in PARTS}
 ONLY |= {
     "4 clients of digits, 2 label swaps": ("flic", "late", "communities"),
     FORTY: MIXTURES,
@@ -163,11 +177,12 @@ Cells were measured on different machines, on which the same run can differ.
 
 In a trial clients make as many steps as without one, so that a split that is kept is as good as
 without the fallback. With communities, DCFL and PACFL every other client of a community trains the
-common model in a round of the trial, and with DCFL right answers decide. Where two fifths of the
-clients train in a round, nobody takes turns. There the models of communities and DCFL are means
-with stale ones of other clients, which lag behind one model; with the fallback the stale ones
-follow their communities, which are found from the fifth round on (`strategy.catch_up`). FedEM and
-FedRC lose rounds to the trial, and with some seeds still learn after 40.
+common model in a round of the trial, and with DCFL right answers decide. Where two fifths or three
+tenths of the clients train in a round, nobody takes turns. There the models of communities and DCFL
+are means with stale ones of other clients, which lag behind one model; with the fallback the stale
+ones follow their communities, which are found from the fifth or seventh round on
+(`strategy.catch_up`). FedEM and FedRC lose rounds to the trial, and with some seeds still learn
+after 40.
 
 With noise, the models of IFCA are of no use, and are undone with all seeds. What it loses until
 then is regained slowly: on average it ends a little below one model, by about the standard error.
