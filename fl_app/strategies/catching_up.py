@@ -15,12 +15,21 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from fl_app.aggregation import Rule
+from fl_app.graph.vector_backends import InMemory
 from fl_app.graph.vectors import ClientVectors
 from fl_app.strategies.replies import Replies
-from fl_app.types import Vector, Vectors, Weights
+from fl_app.types import CatchUp, Vector, Vectors, Weights
 
 Steps = Mapping[int, Vector]
 """How far absent members of a community move (d,), by the row of the community."""
+
+
+def catches_up(catch_up: CatchUp, vectors: ClientVectors, *, judges: bool) -> bool:
+    """Return whether models catch up: by default where the fallback judges, in memory.
+
+    On disk, each move would round them to 16 bits.
+    """
+    return judges and isinstance(vectors.backend, InMemory) if catch_up == "auto" else catch_up
 
 
 def steps_of(

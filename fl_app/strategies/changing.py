@@ -8,12 +8,11 @@ import numpy as np
 
 from fl_app.aggregation import weighted_mean
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.graph.vector_backends import InMemory
 from fl_app.graph.vectors import ClientVectors
 from fl_app.ingress import screen
 from fl_app.records.history import FELL_BACK, UNDONE
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.catching_up import Steps, carried, move, steps_of
+from fl_app.strategies.catching_up import Steps, carried, catches_up, move, steps_of
 from fl_app.strategies.cohort import Aggregated, Offer
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import EARLIEST, decide
@@ -93,13 +92,8 @@ class ChangingCommunities(CommunityStrategy):
         return np.array([self.state.shares.get(client, 1.0) for client in client_ids.tolist()])
 
     def catching_up(self, graph: ClientGraph, catch_up: CatchUp) -> ClientVectors:
-        """Return an empty store for the last models that catch up, and note whether any do.
-
-        By default where the fallback judges, if the graph keeps its vectors exactly: on disk, each
-        move would round them to 16 bits.
-        """
-        exact = isinstance(graph.vectors.backend, InMemory)
-        self.catches_up = self.judges and exact if catch_up == "auto" else catch_up
+        """Return an empty store for the last models that catch up, and note whether any do."""
+        self.catches_up = catches_up(catch_up, graph.vectors, judges=self.judges)
         if not self.catches_up:
             return ClientVectors()
         size = self.context.layout.size

@@ -36,6 +36,7 @@ STRATEGIES = {name: builder(name) for name in choices("strategy") if _by_message
     "kmeans own": builder("kmeans", n_init=2),
     "kmeans equal starts": builder("kmeans", init="random", weighting="equal", n_init=3),
     "communities catching up": builder("communities", participation=0.4, catch_up=True),
+    "late catching up": builder("late", participation=0.4, catch_up=True),
     "dcfl catching up": builder("dcfl", participation=0.4, catch_up=True),
     "communities_1nn of age": builder("communities_1nn", max_age=4),
     "communities_wnn euclidean": builder(

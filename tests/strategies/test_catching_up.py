@@ -15,10 +15,11 @@ from fl_app.graph.vectors import ClientVectors
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.catching_up import move, steps_of
 from fl_app.strategies.changing import ChangingCommunities
+from fl_app.strategies.late import Late
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.state import load, save
-from fl_app.testing.toy import TARGETS, builder, context, play, roster
+from fl_app.testing.toy import TARGETS, builder, context, parts, play, roster
 
 METHODS = ["communities", "dcfl"]
 CLIENTS = range(12)
@@ -193,3 +194,44 @@ def test_a_resumed_run_may_let_models_follow_and_keeps_its_communities(
     heard = after.state.graph.vectors.client_ids
     np.testing.assert_array_equal(after.state.moved.client_ids, heard)
     assert after.state.communities.members.keys() == {*heard.tolist()}
+
+
+def test_late_clustering_finds_groups_although_few_train_in_a_round() -> None:
+    found = {}
+    for catch_up in (True, False):
+        settings = {"participation": 0.4, "cluster_round": 6, "fallback": False}
+        strategy = builder("late", catch_up=catch_up, **settings)(context())
+        play(strategy, roster(12), range(1, 7))
+        found[catch_up] = parts(strategy)
+        heard = strategy.state.communities.members.keys()
+    planted = {frozenset(heard & {*range(group, 12, 3)}) for group in range(3)}
+    assert found[True] == planted
+    assert found[False] != planted
+
+
+def test_in_late_clustering_absent_clients_move_by_the_mean_step_of_the_one_model() -> None:
+    settings = {"participation": 1.0, "cluster_round": 6, "fallback": False, "catch_up": True}
+    strategy, known = builder("late", **settings)(context()), roster(5)
+    play(strategy, known, range(1, 3))
+    assert isinstance(strategy, Late)
+    vectors, (model,) = strategy.state.graph.vectors, strategy.state.communities.models.copy()
+    before = vectors.read(vectors.rows_of([0, 4])).copy()
+    known.absent = frozenset({0, 4})
+    play(strategy, known, range(3, 4))
+    weights = np.array([11.0, 12, 13])  # the samples of clients 1 to 3, without a cap
+    steps = vectors.read(vectors.rows_of([1, 2, 3])) - model[: vectors.length]
+    step = 3 / 4 * (weights / weights.sum()) @ steps
+    after = vectors.read(vectors.rows_of([0, 4]))
+    np.testing.assert_allclose(after, before + step, rtol=1e-5, atol=1e-6)
+    assert vectors.rounds().tolist() == [2, 3, 3, 3, 2]
+
+
+def test_late_clustering_follows_by_default_where_it_is_judged() -> None:
+    def late(**changes: object) -> Late:
+        made = builder("late", **changes)(context())
+        assert isinstance(made, Late)
+        return made
+
+    assert late(fallback="auto").catches_up
+    assert not late(fallback=False).catches_up
+    assert late(fallback=False, catch_up=True).catches_up
