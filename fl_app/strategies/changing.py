@@ -167,10 +167,9 @@ class ChangingCommunities(CommunityStrategy):
         context, last = self.context, len(self.cohort.sent) - 1
         mine = learn_in_turns(self.state, replies, last, self.aggregator.rule, context.clip_update)
         self._joint = np.setdiff1d(replies.client_ids, mine.client_ids)
+        absent = self.state.communities.members.keys() - {*replies.client_ids.tolist()}
         self._steps = {}
-        if self.catches_up and self.state.communities.members.keys() - {
-            *replies.client_ids.tolist()
-        }:
+        if self.catches_up and absent:
             bounded = replace(replies, models=self.cohort.bounded(replies.models))
             self._steps = self.steps(bounded.where(np.isin(replies.client_ids, mine.client_ids)))
         return mine
