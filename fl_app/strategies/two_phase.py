@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 import numpy as np
 from flwr.common import Parameters
@@ -29,6 +30,13 @@ from fl_app.strategies.roster import roster
 from fl_app.strategies.trial import JudgedState, begin, learn, of_communities, offered
 from fl_app.types import Labels
 
+HEARD = 6.0
+"""Where not all train in a round, the rounds in which a client trains on average before the own
+graph is asked beside contrast. That sees more with each of them, and little of groups that the own
+graph has mixed: each community has few replies in a round."""
+LATER = 4
+"""Contrast looks for groups again after one further round in LATER of those that it has waited."""
+
 
 @dataclass(kw_only=True)
 class TwoPhaseState(JudgedState):
@@ -50,6 +58,8 @@ class TwoPhaseState(JudgedState):
     """Whether clients without a community train the model of the last one: some fell back to it."""
     look_at: int = 0
     """The round after which contrast looks for groups again."""
+    waits: bool = False
+    """With contrast=both, whether the own graph is still to be asked: see `HEARD`."""
     idle: list[int] = field(default_factory=list)
     """The clients of which an event has told that they belong to no community."""
 
@@ -63,11 +73,12 @@ class TwoPhase(CommunityStrategy):
     do not train: an event names them. With `joining`, which the papers do not have, they train the
     model that they choose and join its community; with a privacy, only one that they chose before.
     With contrast, one community means that no groups are to be seen yet: the sums of updates show
-    more with every round, so that communities are looked for again 1, 2, 4, 8, ... rounds after the
-    clustering, until there are several.
+    more with every round, so that communities are looked for again 1, 2, 3, 4, 5, 7, 9, 12, 15, ...
+    rounds after the clustering, until there are several.
     With `contrast=both`, where the method itself clusters, the communities are those of its own
     graph if contrast finds one, or only joins some of them, as if attackers hide what else there
-    is. Contrast goes on looking, also after these were undone. Those that it then splits are as it
+    is. Where not all train in a round, the own graph waits: see HEARD. Contrast goes on looking,
+    also after these were undone. Those that it then splits are as it
     says, the others stay (`split_by`), and all are judged anew. Until then each community has its
     own common drift: see `ChangingCommunities`.
     With `fallback`, the clustering is judged after some rounds: see `fl_app.strategies.fallback`.
@@ -122,7 +133,8 @@ class TwoPhase(CommunityStrategy):
     @property
     def asks_own(self) -> bool:
         """Whether the method's own graph is to find communities."""
-        return not self.context.contrast or (self.context.or_own and self.afresh)
+        awaited = self.afresh or self.state.waits
+        return not self.context.contrast or (self.context.or_own and awaited)
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
@@ -186,8 +198,16 @@ class TwoPhase(CommunityStrategy):
         at, undone = self.state.clustered_at, self.state.undone_at
         if at is None:
             return self.is_due(server_round)
+        if self.state.waits:
+            return self._is_heard(server_round)
         left = self.context.rounds - server_round
         return undone is not None and server_round - undone >= at and left >= LOOKS[-1]
+
+    def _is_heard(self, server_round: int) -> bool:
+        """Whether clients trained often enough for the own graph, if it is asked at all."""
+        share, left = self.sampler.participation, self.context.rounds - server_round
+        whole = share == 1 or not self.context.or_own
+        return whole or share * server_round >= HEARD or left <= LOOKS[0]
 
     def _looks_again(self, server_round: int) -> bool:
         """Whether contrast looks for groups again after this round."""
@@ -246,18 +266,22 @@ class TwoPhase(CommunityStrategy):
         Of no known client there are none: they are looked for after the next round.
         """
         state, anew = self.state, self.clusters_anew(server_round)
-        ids, labels, own = self.look(own=anew)
+        if anew:
+            state.waits = len(state.sums) > 0 and not self._is_heard(server_round)
+        ids, labels, own = self.look(own=anew and not state.waits)
         if not len(ids):
             return False
         now, several = state.communities, bool(labels.any())
         again, members = state.searches > 0, _members(ids, labels)
         state.searches += 1
-        state.look_at = server_round + (1 if anew else server_round - (self._since or 0))
+        waited = 0 if anew else server_round - (self._since or 0)
+        state.look_at = server_round + max(1, ceil(waited / LATER))
         if len(now.models) > 1:
             if not splits(members, now.members):
                 return False
             members = split_by(members, now.members)
         state.grouped = several
+        state.waits &= not several
         if anew or several:
             state.undone_at, state.by_own = None, own
         if again and not several:

@@ -44,8 +44,8 @@ def _wide_targets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _built(name: str, *, auto: bool = True, rounds: int = 20, **options: Any) -> CommunityStrategy:
-    chosen = METHODS[name] | {"fallback": "auto"} | options
-    return builder(name, participation=1.0, **chosen)(wide(or_own=auto, rounds=rounds))
+    chosen = METHODS[name] | {"fallback": "auto", "participation": 1.0} | options
+    return builder(name, **chosen)(wide(or_own=auto, rounds=rounds))
 
 
 def _steps(directions: np.ndarray, noise: float = 0.01) -> Client:
@@ -100,6 +100,36 @@ def test_where_contrast_knows_nobody_the_own_graph_is_asked(
     assert len(state.sums) == 0
     assert parts(strategy) == {frozenset({0}), frozenset({1})}
     assert state.clustered_at == 3
+
+
+@pytest.mark.parametrize(("share", "rounds", "asked"), [(0.5, 40, 12), (0.5, 14, 9), (0.1, 40, 3)])
+@pytest.mark.parametrize("name", ["flic", "late"])
+def test_where_few_train_the_own_graph_waits_if_contrast_knows_anybody(
+    name: str, share: float, rounds: int, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client trains in 6 of 12 rounds, 9 of 14 leave 5, and one reply shows no common drift."""
+    strategy = _built(name, rounds=rounds, participation=share, fallback=False)
+    state: Any = strategy.state
+    monkeypatch.setattr(state.sums, "labels", lambda among: np.zeros(len(among), int))
+    monkeypatch.setattr(state.graph, "labels", lambda among: np.arange(len(among)) % 2)
+    counts = []
+    for now in range(1, asked + 3):
+        play(strategy, roster(CLIENTS), range(now, now + 1), client=_steps(GROUPS))
+        counts.append(len(state.communities.models))
+    assert counts == [1] * (asked - 1) + [min(2, len(state.graph))] * 3
+
+
+@pytest.mark.parametrize("name", ONCE_METHODS)
+def test_what_contrast_finds_while_the_own_graph_waits_stays(name: str) -> None:
+    strategy = _built(name, rounds=40, participation=0.5, fallback=False)
+    state: Any = strategy.state
+    for now in range(1, 20):
+        client = _steps(GROUPS * (now > 5))
+        play(strategy, roster(CLIENTS), range(now, now + 1), client=client)
+        assert not _by_own(strategy)
+        assert state.waits == (now >= 3 and len(state.communities.models) == 1)
+    assert state.clustered_at < 12
+    assert parts(strategy) == {frozenset(range(k, CLIENTS, 3)) for k in range(3)}
 
 
 @pytest.mark.parametrize("name", list(METHODS))
