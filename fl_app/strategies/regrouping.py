@@ -6,13 +6,30 @@ from collections.abc import Mapping
 import numpy as np
 
 from fl_app.aggregation import weighted_mean
+from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.state import Communities
+from fl_app.types import Labels
 
 
 def splits(after: Mapping[int, int], before: Mapping[int, int]) -> bool:
     """Return whether clients of a community before are in several communities after."""
     rows = {(before[client], after[client]) for client in before.keys() & after.keys()}
     return len(rows) > len({row for row, _ in rows})
+
+
+def inside(graph: ClientGraph, client_ids: Labels, before: Mapping[int, int]) -> dict[int, int]:
+    """Return the communities of clients (n,) that a graph finds in each one before by itself.
+
+    Those that have had models of their own for some rounds differ by noise, which hides the groups
+    in one. Clients of none before are in none.
+    """
+    found = dict[int, int]()
+    for row in sorted({*before.values()}):
+        some = [client for client in client_ids.tolist() if before.get(client) == row]
+        if some:
+            labels = graph.labels(graph.vectors.rows_of(some)) + len({*found.values()})
+            found |= dict(zip(some, labels.tolist(), strict=True))
+    return found
 
 
 def split_by(found: Mapping[int, int], before: Mapping[int, int]) -> dict[int, int]:

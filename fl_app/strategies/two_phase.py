@@ -24,7 +24,7 @@ from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import LOOKS, decide
 from fl_app.strategies.graph_use import add_updates, unused_graph
 from fl_app.strategies.outcome import Event, Outcome, clustering
-from fl_app.strategies.regrouping import regrouped, split_by, splits
+from fl_app.strategies.regrouping import inside, regrouped, split_by, splits
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.trial import JudgedState, begin, learn, of_communities, offered
@@ -78,9 +78,9 @@ class TwoPhase(CommunityStrategy):
     With `contrast=both`, where the method itself clusters, the communities are those of its own
     graph if contrast finds one, or only joins some of them, as if attackers hide what else there
     is. Where not all train in a round, the own graph waits: see HEARD. Contrast goes on looking,
-    also after these were undone. Those that it then splits are as it
-    says, the others stay (`split_by`), and all are judged anew. Until then each community has its
-    own common drift: see `ChangingCommunities`.
+    also after these were undone, from the fifth round on also at each of them by itself. Those that
+    it then splits are as it says, the others stay (`split_by`), and all are judged anew.
+    Until then each community has its own common drift: see `ChangingCommunities`.
     With `fallback`, the clustering is judged after some rounds: see `fl_app.strategies.fallback`.
     After it was undone, the server stores replies again, and clusters anew when as many rounds have
     passed as before the last clustering, if the run has enough left to judge it.
@@ -277,9 +277,12 @@ class TwoPhase(CommunityStrategy):
         waited = 0 if anew else server_round - (self._since or 0)
         state.look_at = server_round + max(1, ceil(waited / LATER))
         if len(now.models) > 1:
+            if not splits(members, now.members) and server_round - (self._since or 0) >= LOOKS[0]:
+                members = inside(state.sums, ids, now.members)
             if not splits(members, now.members):
                 return False
             members = split_by(members, now.members)
+            several = True
         state.grouped = several
         state.waits &= not several
         if anew or several:

@@ -275,6 +275,27 @@ def test_own_communities_stay_until_contrast_does_more_than_join_them(
     assert not state.evaluated  # there is no row 5 any more
 
 
+@pytest.mark.parametrize("name", ONCE_METHODS)
+def test_contrast_looks_at_each_community_of_the_own_graph_by_itself(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees the groups of six clients, but among the noise of all twelve no more."""
+    strategy = _built(name, fallback=False)
+    state: Any = strategy.state
+    _own_finds(monkeypatch, strategy, ACROSS)
+    six = np.arange(6) % 3
+
+    def labels(among: np.ndarray | None = None) -> np.ndarray:
+        return six if among is not None and len(among) == 6 else np.zeros(CLIENTS, int)
+
+    monkeypatch.setattr(state.sums, "labels", labels)
+    play(strategy, roster(CLIENTS), range(1, 8), client=_steps(GROUPS))
+    assert len(parts(strategy)) == 2
+    play(strategy, roster(CLIENTS), range(8, 9), client=_steps(GROUPS))
+    assert parts(strategy) == {frozenset(range(k, k + 6, 3)) for k in (0, 1, 2, 6, 7, 8)}
+    assert not state.by_own
+
+
 @pytest.mark.parametrize(("words", "own"), [([], True), (["privacy=sample_dp"], False)])
 def test_with_a_privacy_the_own_graph_is_not_asked(words: list[str], own: bool) -> None:
     given = config.load(["data=digits", "strategy=flic", "graph.contrast=both", *words])

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from fl_app.strategies.regrouping import regrouped, split_by, splits
+from fl_app.graph.client_graph import ClientGraph
+from fl_app.graph.detection import ByCut
+from fl_app.graph.measures import Cosine
+from fl_app.strategies.regrouping import inside, regrouped, split_by, splits
 from fl_app.strategies.state import Communities
 
 MODELS = np.array([[0.0], [6.0]], np.float32)
@@ -60,3 +63,14 @@ def test_one_model_is_repeated() -> None:
 def test_a_client_that_is_not_known_follows_its_community_unless_it_was_split() -> None:
     now = Communities(MODELS, {0: 0, 1: 0, 2: 1, 3: 1, 4: 1})
     assert regrouped(now, {0: 0, 2: 1, 3: 2}).members == {1: 0, 0: 0, 2: 1, 3: 2}
+
+
+def test_each_community_is_looked_at_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three clients are one community to this graph, and of two each is one."""
+    graph = ClientGraph(Cosine(), ByCut())
+    monkeypatch.setattr(graph, "labels", lambda among: np.arange(len(among)) * (len(among) == 2))
+    for client in (1, 2, 4, 7, 8, 9):
+        graph.put(client, np.ones(2, np.float32), 1)
+    before = {1: 5, 2: 3, 4: 5, 7: 3, 9: 3, 6: 0}
+    found = inside(graph, np.array([1, 2, 4, 7, 8, 9]), before)
+    assert found == {2: 0, 7: 0, 9: 0, 1: 1, 4: 2}
