@@ -5,14 +5,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from waiting import online, wait_for
+
 from fl_app.engines import credentials, flower
 from fl_app.engines.flower import Connection
-from fl_app.engines.flower_commands import FlowerError
-from fl_app.engines.nodes import nodes_online
 from fl_app.records.history import read_rounds
 from fl_app.records.names import ROUNDS
 
@@ -81,7 +80,7 @@ class Booted:
             self._container = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        self.until("all nodes online", lambda: self.online() == NODES)
+        self.all_online()
 
     def off(self) -> None:
         """Shut the machine down as a person would, and wait for its end."""
@@ -132,13 +131,6 @@ class Booted:
         lines = self.run("ps", "-eo", "user:16,args", "--no-headers").splitlines()
         return [line for line in lines if line.split()[0] in USERS]
 
-    def online(self) -> int:
-        """Return how many nodes are online; -1 while the SuperLink does not answer."""
-        try:
-            return nodes_online(self.connection)
-        except FlowerError:
-            return -1
-
     def submit(self, name: str, rounds: int) -> None:
         """Submit a run of the demo, whose records are in `outputs`/<name>."""
         given = ["experiment=federation_demo", f"rounds={rounds}", "strategy.cluster_round=1"]
@@ -153,13 +145,13 @@ class Booted:
         folder = self.outputs / name
         return len(read_rounds(folder)) if (folder / ROUNDS).exists() else 0
 
+    def all_online(self) -> None:
+        """Wait until every node is online."""
+        self.until("all nodes online", lambda: online(self.connection) == NODES)
+
     def until(self, what: str, found: Callable[[], bool]) -> None:
         """Wait until `found` holds; raises TimeoutError."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not found():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {DEADLINE_S:g} s for {what}")
-            time.sleep(3.0)  # a look at Flower is a process
+        wait_for(what, found, seconds=DEADLINE_S, every=3.0)  # a look at Flower is a process
 
 
 def _run(*words: str, must: bool = True) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 import certificates
 import cpu_image
 import scraped
-from composed import NODES, ROUNDS, SUPERNODES, Composed
+from composed import ROUNDS, SUPERNODES, Composed
 from container_faults import FAULTS, continued, lost_node
 from table import REPO, arguments, header, machine, put_rows, row
 
@@ -97,7 +97,7 @@ def renewed(federation: Composed) -> list[str]:
     keys = Credentials(federation.checkout / "deployment" / "keys")
     certificates.replace(keys, ends_in=certificates.SOON)
     federation.compose("restart", "superlink")
-    federation.until("all nodes online", lambda: federation.online() == NODES)
+    federation.all_online()
     federation.ended(federation.submit("calm", rounds=LONG))
     federation.submit("renewed", rounds=LONG)
     federation.after("renewed", 2)

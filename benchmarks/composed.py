@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from waiting import online, wait_for
+
 from fl_app.engines import flower
 from fl_app.engines.flower import Connection, RunStatus
 from fl_app.engines.flower_commands import FlowerError
-from fl_app.engines.nodes import nodes_online
 from fl_app.records.history import read_rounds
 
 NODES, ROUNDS = 3, 4
@@ -46,15 +47,8 @@ class Composed:
     def up(self) -> None:
         """Start all, and wait until the nodes are online and all that says so is healthy."""
         self.compose("up", "--detach", "--no-build")
-        self.until("all nodes online", lambda: self.online() == NODES)
+        self.all_online()
         self.until("all containers healthy", lambda: set(self.states()) == {"running healthy"})
-
-    def online(self) -> int:
-        """Return how many nodes are online; -1 while the SuperLink does not answer."""
-        try:
-            return nodes_online(self.connection)
-        except FlowerError:
-            return -1
 
     def states(self) -> list[str]:
         """Return state and health of each container that runs on."""
@@ -124,14 +118,18 @@ class Composed:
         time.sleep(seconds)
         self.run(["docker", "network", "connect", "--alias", service, NETWORK, container])
 
+    def all_online(self) -> None:
+        """Wait until every node is online."""
+        self.until("all nodes online", lambda: online(self.connection) == NODES)
+
     def until(self, what: str, found: Callable[[], bool]) -> None:
         """Wait until `found` holds; raises TimeoutError."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not found():
-            if time.monotonic() > deadline:
-                logs = self.compose("logs", "--tail", "30", must=False).stdout
-                raise TimeoutError(f"waited {DEADLINE_S:g} s for {what}:\n{logs}")
-            time.sleep(5.0)  # a look at Flower is a process
+
+        def logs() -> str:
+            return self.compose("logs", "--tail", "30", must=False).stdout
+
+        # a look at Flower is a process
+        wait_for(what, found, seconds=DEADLINE_S, every=5.0, details=logs)
 
     def belong(self, user: int) -> None:
         """Give the checkout to a user, as whom containers run from the next start on."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from composed import NODES, ROUNDS, SUPERNODES, Composed
+from composed import ROUNDS, SUPERNODES, Composed
 from continued import ended, same_models
 from table import row
 
@@ -23,7 +23,7 @@ def killed_nodes(federation: Composed) -> list[str]:
         federation.kill(service)
     status = federation.ended(run_id)
     rounds = federation.rounds("killed")
-    federation.until("all nodes online", lambda: federation.online() == NODES)
+    federation.all_online()
     what = f"{len(rounds)} rounds; lost in the last one: {rounds[-1]['lost']}"
     return [row("kill -9 of each SuperNode, then of the SuperLink, in one run", status, what)]
 

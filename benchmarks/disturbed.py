@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from table import REPO
+from waiting import wait_for
 
 from fl_app.deploy import keeper
 from fl_app.engines import watchdog
@@ -152,11 +153,10 @@ class Run:
 
     def until(self, what: str, found: Callable[[], T]) -> T:
         """Wait until `found` holds and return what it found; raises TimeoutError."""
-        while not (value := found()):
-            if time.monotonic() - self.began > DEADLINE_S:
-                raise TimeoutError(f"waited for {what}; see {self.terminal}")
-            time.sleep(0.05)
-        return value
+        left = self.began + DEADLINE_S - time.monotonic()
+        return wait_for(
+            what, found, seconds=left, every=0.05, details=lambda: f"see {self.terminal}"
+        )
 
     def command_pids(self) -> list[int]:
         """Return the processes of the submitting command, without those that it follows with."""

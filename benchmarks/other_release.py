@@ -5,14 +5,14 @@ import re
 import signal
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from disturbed import DEADLINE_S, Disturbed, Run, short
 from strangers import node_command, registered
+from waiting import wait_for
 
 from fl_app.engines import flower
 from fl_app.engines.federation import NAME
@@ -33,18 +33,21 @@ def other_release(federation: Disturbed, name: str, *, python: Path) -> dict[str
     """Run the demo with a node of another release as one of the clients; return its line."""
     connection = flower.Connection(NAME, federation.folder / "home")
 
-    def online(count: int) -> Callable[[], bool]:
-        return lambda: nodes_online(connection) == count
+    def wait(what: str, count: int) -> None:
+        def found() -> bool:
+            return nodes_online(connection) == count
+
+        wait_for(what, found, seconds=DEADLINE_S, every=5.0)  # a look is a process
 
     nodes = nodes_online(connection)
     with _stopped(federation):
-        _until("the stopped node to be missed", online(nodes - 1))
+        wait("the stopped node to be missed", nodes - 1)
         with _supernode(federation, python) as log:
-            _until(f"the node of another release to be online; see {log}", online(nodes))
+            wait(f"the node of another release to be online; see {log}", nodes)
             run = federation.start(name)
             ended = run.outcome()
             told = [*_warnings(run.folder / "flower.log"), *_recorded(run), *_error(log)]
-    _until("the stopped node to be back", online(nodes))
+    wait("the stopped node to be back", nodes)
     plain = [each.replace(str(python.parents[1]), "") for each in told]
     return {**ended, "told": "; ".join(short(each, federation.top) for each in plain)}
 
@@ -108,11 +111,3 @@ def _supernode(federation: Disturbed, python: Path) -> Iterator[Path]:
 def _help(command: str) -> str:
     shown = subprocess.run([command, "--help"], capture_output=True, text=True, check=True)
     return shown.stdout
-
-
-def _until(what: str, found: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not found():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited for {what}")
-        time.sleep(5.0)  # each look is a process

@@ -11,12 +11,13 @@ import itertools
 import os
 import random
 import struct
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from wired import ip
 
 _TUNSETIFF, _IFF_TUN_PLAIN = 0x400454CA, 0x1001
 _CLONE_NEWNET = 0x40000000
@@ -101,21 +102,17 @@ def slow_link(space: str, here: str, there: str, quality: Quality) -> Iterator[N
     """Make a slow link the way out of a namespace; `here` and `there` are its two addresses."""
     outer, inner = _tun("fl-slow"), _tun("fl-slow", space)
     try:
-        _ip(f"addr add {here} peer {there} dev fl-slow")
-        _ip("link set fl-slow up")
-        _ip(f"-n {space} link set eth0 down")
-        _ip(f"-n {space} addr add {there} peer {here} dev fl-slow")
-        _ip(f"-n {space} link set fl-slow up")
-        _ip(f"-n {space} route add default dev fl-slow")
+        ip(f"addr add {here} peer {there} dev fl-slow")
+        ip("link set fl-slow up")
+        ip(f"-n {space} link set eth0 down")
+        ip(f"-n {space} addr add {there} peer {here} dev fl-slow")
+        ip(f"-n {space} link set fl-slow up")
+        ip(f"-n {space} route add default dev fl-slow")
         _Direction(outer, inner, quality, seed=1)
         _Direction(inner, outer, quality, seed=2)
         yield
     finally:  # a closed device stays while a thread reads it
-        _ip("link del fl-slow")
-        _ip(f"-n {space} link del fl-slow")
+        ip("link del fl-slow")
+        ip(f"-n {space} link del fl-slow")
         os.close(inner)
         os.close(outer)
-
-
-def _ip(words: str) -> None:
-    subprocess.run(["ip", *words.split()], check=True)

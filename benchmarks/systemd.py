@@ -58,7 +58,7 @@ def killed(machine: Booted) -> str:
         machine.until(f"round {2 * place + 1}", lambda at=place: machine.rounds("killed") > 2 * at)
         machine.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", f"{service}.service")
     status, seen = _ended(machine, "killed")
-    machine.until("all nodes online", lambda: machine.online() == NODES)
+    machine.all_online()
     return row(f"kill -9 of {', '.join(KILLED)}, in one run", status, seen)
 
 
@@ -108,7 +108,7 @@ def renewed(machine: Booted) -> str:
     certificates.replace(Credentials(machine.keys), ends_in=certificates.SOON)
     for command in commands[1:]:
         machine.typed(command)
-    machine.until("all nodes online", lambda: machine.online() == NODES)
+    machine.all_online()
     machine.submit("calm", LONG)
     _ended(machine, "calm")
     machine.submit("renewed", LONG)
