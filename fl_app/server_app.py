@@ -24,6 +24,7 @@ from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.lost_connection import LostConnectionError
 from fl_app.engines.node_ids import NodeOwners
 from fl_app.engines.shortage import OF_LAUNCH, NodeWait, too_few_simulated
+from fl_app.idle_settings import idle_settings
 from fl_app.records import output_folder, run_state
 from fl_app.records.checkpoint import CheckpointError
 from fl_app.records.run_state import RunState, SupersededError
@@ -178,6 +179,8 @@ def server_fn(context: Context) -> ServerAppComponents:
             by_flwr=config.records.started_by is None,
             timeout_s=config.engine.nodes_timeout_s,
         )
+    for each in idle_settings(config):
+        getLogger(__name__).warning(each)
     log(INFO, "results of this run: %s", recorder.folder.resolve())
     if recorder.resumes:
         log(INFO, "%s", recorder.resumes)

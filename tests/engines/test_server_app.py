@@ -251,6 +251,16 @@ def test_only_clients_with_the_attack_of_the_run_may_say_that_they_are_malicious
     assert loop.messenger.planted == planted
 
 
+def test_a_run_warns_of_settings_without_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = f"engine.clip_update=9 engine.largest_update=5 records.folder='{tmp_path}'"
+    given: Any = {"overrides": words}
+    server_app.server_fn(Context(7, 0, {}, RecordDict(), given))
+    (warning,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert warning.startswith("engine.clip_update=9 has hardly any effect")
+
+
 def _begun(folder: Path, *more: str) -> None:
     words = ["rounds=30", "population.groups=2", f"records.folder={folder}", *more]
     given: Any = {"overrides": shlex.join(words)}
