@@ -49,16 +49,27 @@ AT, ROUNDS, DIMENSION = 3, 5, 4
 GIVEN = ("experiment=secure_flic", *WORDS[1:], f"rounds={ROUNDS}", f"strategy.cluster_round={AT}",
          f"strategy.dimension={DIMENSION}", "strategy.smallest=3",
          f"records.evaluate_every={ROUNDS}")  # fmt: skip
+REPEATABLE = ("strategy.randomness=seed", "records.checkpoint_every=1")
+
+
+def _parity(sketches: np.ndarray, **_: object) -> np.ndarray:
+    """Find the planted groups, which the noise of a small budget hides."""
+    return np.arange(len(sketches)) % 2
 
 
 @pytest.fixture
 def by_parity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Find the planted groups, which the noise of a small budget hides."""
+    monkeypatch.setattr(secure_flic, "sketch_communities", _parity)
 
-    def found(sketches: np.ndarray, **_: object) -> np.ndarray:
-        return np.arange(len(sketches)) % 2
 
-    monkeypatch.setattr(secure_flic, "sketch_communities", found)
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Watched]:
+    """Return the folder of a run that can be repeated, and what its server received."""
+    folder, watched = tmp_path_factory.mktemp("undisturbed"), Watched()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secure_flic, "sketch_communities", _parity)
+        run(folder, watched, *REPEATABLE, given=GIVEN)
+    return folder, watched
 
 
 class Noting(Watched):
@@ -75,13 +86,11 @@ def _models(folder: Path) -> dict[str, np.ndarray]:
     return load_file(folder / "models.safetensors")
 
 
-@pytest.mark.usefixtures("by_parity")
 def test_the_server_receives_keys_masked_vectors_and_one_sketch_of_each_client(
-    tmp_path: Path,
+    undisturbed: tuple[Path, Watched],
 ) -> None:
     """No field for a model, a number of samples, a loss or a choice of one client."""
-    watched = Watched()
-    run(tmp_path, watched, given=GIVEN)
+    _, watched = undisturbed
     assert {stage for _, stage, _ in watched.sent} == {"introduction", SKETCH, *STAGES}
     lengths, sketches, others = set[tuple[int, int]](), list[int](), set[int]()
     for client, stage, content in watched.sent:
@@ -112,11 +121,11 @@ def test_the_server_receives_keys_masked_vectors_and_one_sketch_of_each_client(
     assert same
 
 
-@pytest.mark.usefixtures("by_parity")
-def test_no_masked_vector_has_anything_of_its_client_in_it(tmp_path: Path) -> None:
+def test_no_masked_vector_has_anything_of_its_client_in_it(
+    undisturbed: tuple[Path, Watched],
+) -> None:
     """A model, weight or loss would make numbers of its size; masked ones are uniform."""
-    watched = Watched()
-    run(tmp_path, watched, given=GIVEN)
+    _, watched = undisturbed
     vectors = [c[RECORD][MASKED] for _, stage, c in watched.sent if stage == VECTOR]
     long = [np.frombuffer(each, "<u4") for each in vectors if len(each) > 1000]
     assert len(long) == CLIENTS * (ROUNDS - 1)
@@ -262,11 +271,12 @@ def test_a_malformed_sketch_is_rejected_and_named(tmp_path: Path, lie: Any, rule
 @pytest.mark.usefixtures("by_parity")
 @pytest.mark.parametrize("stopped", [2, 4])
 def test_a_resumed_run_has_the_same_sketches_and_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int
+    undisturbed: tuple[Path, Watched],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stopped: int,
 ) -> None:
-    words = ["strategy.randomness=seed", "records.checkpoint_every=1"]
-    whole = Watched()
-    run(tmp_path / "whole", whole, *words, given=GIVEN)
+    folder, whole = undisturbed
     learnt = SecureFlic.aggregate_sums
 
     def stops(method: SecureFlic, server_round: int, sums: SlotSums) -> Any:
@@ -277,14 +287,14 @@ def test_a_resumed_run_has_the_same_sketches_and_models(
     parted = Watched()
     monkeypatch.setattr(SecureFlic, "aggregate_sums", stops)
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "parted", parted, *words, given=GIVEN)
+        run(tmp_path, parted, *REPEATABLE, given=GIVEN)
     monkeypatch.setattr(SecureFlic, "aggregate_sums", learnt)
-    run(tmp_path / "parted", parted, *words, "records.resume=true", given=GIVEN)
+    run(tmp_path, parted, *REPEATABLE, "records.resume=true", given=GIVEN)
 
     def sketches(watched: Watched) -> dict[int, bytes]:
         return {c: content[RECORD][SKETCH] for c, stage, content in watched.sent if stage == SKETCH}
 
     assert sketches(parted) == sketches(whole)
-    ours, theirs = _models(tmp_path / "parted"), _models(tmp_path / "whole")
+    ours, theirs = _models(tmp_path), _models(folder)
     assert ours.keys() == theirs.keys()
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
