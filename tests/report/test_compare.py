@@ -488,8 +488,13 @@ def test_a_metric_has_a_course_of_the_runs_that_have_it(tmp_path: Path) -> None:
 def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nowhere"):
         compare([str(tmp_path / "nowhere")])
-    with pytest.raises(ValueError, match="no completed run"):
-        compare([str(tmp_path)])
+    empty, failed = tmp_path / "empty", tmp_path / "failed"
+    empty.mkdir()
+    with pytest.raises(ValueError, match=rf"got none in {empty}; .*They have no run\."):
+        compare([str(empty)])
+    _run(failed, {"seed": 0}, 0.5, status="failed")
+    with pytest.raises(ValueError, match=rf"got none in {failed}; .*it did not complete\."):
+        compare([str(failed)])
     with pytest.raises(ValueError, match="usage: fl-app compare"):
         compare([])
 

@@ -69,6 +69,12 @@ def write(folders: Sequence[Path], target: Path, *, command: str | None = None) 
     ]
     if unknown and not jobs:
         raise ValueError(" ".join(excluded))
+    if not jobs:
+        reasons = " ".join(excluded) or "They have no run."
+        raise ValueError(
+            f"the folders must have a completed run, got none in {', '.join(map(str, folders))}; "
+            f"name folders of runs that have ended. {reasons}"
+        )
     comparison = aggregate(jobs)
     target.mkdir(parents=True, exist_ok=True)
     texts = {
