@@ -1,6 +1,6 @@
 """The models of a finished run, from its folder alone."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from logging import getLogger
@@ -15,7 +15,6 @@ from torch import nn
 from fl_app import own
 from fl_app.client.initial_network import drawn
 from fl_app.client.local_state import CLIENTS, of_run
-from fl_app.data.frame import shortened
 from fl_app.data.preparation import Preparation, preparation
 from fl_app.option_schema import typed
 from fl_app.params import COMMUNITY
@@ -23,6 +22,7 @@ from fl_app.records.models import read_mixture, read_model
 from fl_app.records.reading import readable
 from fl_app.records.serving import FILE, NEEDED, community_name, read_serving
 from fl_app.records.summary import read_summary
+from fl_app.use.clients import client_id, model_of
 from fl_app.use.run_modules import RunModules
 
 log = getLogger(__name__)
@@ -118,31 +118,8 @@ class FinishedRun:
         return dict(enumerate(self.serving.get("client_names", ())))
 
     def client_id(self, given: int | str) -> int:
-        """Return a client's id: a number, or a text with its id or its own name.
-
-        `id:<id>` and `name:<name>` are always clear. Raises ValueError for an unknown name, and for
-        a text that is the id of one client and the name of another.
-        """
-        if isinstance(given, int):
-            return given
-        kind, marked, text = given.partition(":")
-        kind, text = (kind, text) if marked and kind in ("id", "name") else ("", given)
-        named = [c for c, name in self.client_names.items() if name == text and kind != "id"]
-        number = int(text) if text.isdecimal() and kind != "name" else None
-        if number is not None and (number in self.clients or not named) and named != [number]:
-            named.append(number)
-        if len(named) == 1:
-            return named[0]
-        if named:
-            raise ValueError(
-                f"the client must be clear, got {given}, the name of client {named[0]} and the id "
-                f"of {self.client_names.get(named[1], 'another')}; give name:{text} or id:{text}"
-            )
-        known = shortened(list(self.client_names.values())) or "none with names of their own"
-        raise ValueError(
-            f"the client must be the id or the name of one of this run, {known}, got {given}; use "
-            "one of these"
-        )
+        """Return the id of a client by its id or its own name: see `use.clients.client_id`."""
+        return client_id(given, self.clients, self.client_names)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -276,38 +253,13 @@ class FinishedRun:
                 f"Python client, community and name), got {len(given)}; give one, such as {example}"
             )
         if client is not None:
-            return self._of_client(self.client_id(client))
+            return model_of(self.client_id(client), self.clients)
         wanted = community_name(community) if community is not None else str(name)
         if wanted not in self.models:
             raise ValueError(
                 f"the model must be one of {', '.join(self.models)}, got {wanted}; use one of these"
             )
         return wanted
-
-    def _of_client(self, client: int) -> str:
-        if client not in self.clients:
-            known = _ranges(sorted(self.clients)) or "none"
-            raise ValueError(
-                f"the client must be one of this run, {known}, got {client}; use fl-app assign for "
-                "a client that left or was never there, or give a community"
-            )
-        names = self.clients[client]
-        if len(names) != 1:
-            raise ValueError(
-                f"client {client} must have one model, but chooses on its data among "
-                f"{', '.join(names)}, and the server knows no choice of it; find its model by "
-                "fl-app assign with its samples, and give that by name"
-            )
-        return names[0]
-
-
-def _ranges(ids: Sequence[int]) -> str:
-    """Return sorted ids in words, such as 0, 2..9."""
-    known = {*ids}
-    starts = [each for each in ids if each - 1 not in known]
-    ends = [each for each in ids if each + 1 not in known]
-    pairs = zip(starts, ends, strict=True)
-    return shortened([str(one) if one == last else f"{one}..{last}" for one, last in pairs])
 
 
 @contextmanager
