@@ -164,9 +164,9 @@ def server_fn(context: Context) -> ServerAppComponents:
     overrides = str(context.run_config["overrides"])
     config = of_run(context.run_config)
     loop = server_wiring.server(config)
-    loop.messenger.planted = attack(config)[1]
+    loop.messenger.introducer.planted = attack(config)[1]
     if config.engine.node_ids is not None:
-        loop.messenger.owners = _owners(config.engine.node_ids)
+        loop.messenger.introducer.owners = _owners(config.engine.node_ids)
     recorder = loop.recorder
     if config.records.started_by is None:  # fl-app writes those that it was given by itself
         given = shlex.split(overrides)

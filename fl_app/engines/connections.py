@@ -4,7 +4,7 @@ import time
 from logging import getLogger
 
 from fl_app.engines import stop_request
-from fl_app.engines.client_messenger import ClientMessenger
+from fl_app.engines.introducer import Introducer
 from fl_app.engines.introductions import Introductions
 from fl_app.engines.puller import Silence
 from fl_app.engines.shortage import NodeWait
@@ -27,7 +27,7 @@ class Connections:
 
     def __init__(
         self,
-        messenger: ClientMessenger,
+        introducer: Introducer,
         roster: Roster,
         *,
         clients: int,
@@ -36,7 +36,7 @@ class Connections:
         audit: AuditLog,
     ) -> None:
         self.audit = audit
-        self.messenger, self.roster = messenger, roster
+        self.introducer, self.roster = introducer, roster
         self.clients, self.least, self.timeout_s = clients, least, timeout_s
         self._outside = Introductions()
         self._open = False
@@ -58,7 +58,7 @@ class Connections:
 
     def introduce(self) -> None:
         """Ask new nodes for their identity; log those that are not admitted."""
-        before, self._outside = self._outside, self.messenger.introduce()
+        before, self._outside = self._outside, self.introducer.introduce()
         self._open = _may_come(before, self._outside)
         refused = self._outside.refused
         if refused and refused != before.refused:

@@ -79,7 +79,7 @@ class RoundLoop(Server):
         self.clients = clients
         self.messenger = ClientMessenger(self.roster, clients=clients, timeout=round_timeout_s)
         self.connections = Connections(
-            self.messenger,
+            self.messenger.introducer,
             self.roster,
             clients=clients,
             least=self.context.min_success,

@@ -84,7 +84,7 @@ class OverTheWire(Lockstep):
             if kind != "honest":
                 self.tally.told["introduction", kind] += 1
                 self.tally.valid["introduction", kind] += client in valid
-        found = self.messenger.introduce()
+        found = self.messenger.introducer.introduce()
         assert set(self.known.proxies()) == valid
         assert set(found.rejected) == set(range(CLIENTS)) - valid, found
         assert not found.failed

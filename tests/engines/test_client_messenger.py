@@ -155,7 +155,7 @@ def federation(
     for node in answers:
         known.register(GridClientProxy(node_id=node, grid=grid, run_id=1))
     messenger = ClientMessenger(known, clients=clients, timeout=timeout)
-    messenger.introduce()
+    messenger.introducer.introduce()
     assert list(known.proxies()) == [node - 100 for node in sorted(answers)]
     grid.answers = answers
     grid.pulled.clear()
@@ -193,7 +193,7 @@ def test_an_error_of_the_superlink_names_the_client_and_leaves_it_out(code: int)
     assert str(failures[2]) == "client 2: gone"
     assert list(known.proxies()) == [1, 3]
     grid.answers[102] = trains(2)
-    messenger.introduce()
+    messenger.introducer.introduce()
     assert fit(messenger)[0] == {1: 1, 2: 2, 3: 3}
 
 
@@ -210,7 +210,7 @@ def test_a_client_that_is_silent_only_when_it_evaluates_trains_in_every_round() 
         _, failures = messenger.evaluate(1, [(known.proxy(2), ins)])
         assert [type(failure) for failure in failures] == [LostClient]
         known.begin_round()
-        messenger.introduce()
+        messenger.introducer.introduce()
 
 
 @pytest.mark.parametrize("code", OF_THE_LOST)
@@ -349,11 +349,11 @@ def test_a_late_reply_is_never_asked_for_and_the_client_waits_until_it_answers_a
     assert all(message.metadata.ttl == 60 for message in list(grid.sent.values())[-2:])
     late = next(k for k, m in reversed(grid.sent.items()) if m.metadata.dst_node_id == 102)
     grid.pulled.clear()
-    messenger.introduce()
+    messenger.introducer.introduce()
     assert fit(messenger) == ({1: 1}, {})
     assert list(known.proxies()) == [1]
     grid.answers[102] = trains(2)  # it has worked off what it had: it answers who it is
-    messenger.introduce()
+    messenger.introducer.introduce()
     assert fit(messenger) == ({1: 1, 2: 2}, {})
     assert late not in grid.pulled
 
@@ -516,27 +516,27 @@ def strangers(answers: dict[int, Answer]) -> tuple[ClientMessenger, FakeGrid, Ro
 
 def test_nobody_waits_for_a_node_that_does_not_say_who_it_is() -> None:
     messenger, grid, known = strangers({101: trains(1), 102: nothing})
-    outside = messenger.introduce()
+    outside = messenger.introducer.introduce()
     assert list(known.proxies()) == [1]
     assert outside.waiting == ["node 102"]
     assert str(outside) == "node 102 has not answered yet"
-    messenger.introduce()
+    messenger.introducer.introduce()
     assert len(grid.sent) == 2, "it was asked twice"
     grid.answers[102] = trains(2)
-    assert messenger.introduce().waiting == []
+    assert messenger.introducer.introduce().waiting == []
     assert list(known.proxies()) == [1, 2]
 
 
 def test_who_fails_or_is_rejected_is_named_until_it_gets_in() -> None:
     messenger, grid, known = strangers({101: trains(1), 102: trains(1), 103: of_superlink(5)})
-    outside = messenger.introduce()
+    outside = messenger.introducer.introduce()
     assert outside.failed == {"node 103": "gone"}
     assert list(outside.rejected) == ["node 102"]
     assert "and node 101 has it; one of the two is wrong" in outside.rejected["node 102"]
     assert outside.answered == 1, "client 1 has answered by another node"
     known.unregister(known.all()["103"])
     grid.answers[102] = trains(2)
-    outside = messenger.introduce()
+    outside = messenger.introducer.introduce()
     assert (list(outside.failed), outside.rejected) == (["node 103"], {})
     assert list(known.proxies()) == [1, 2]
 
@@ -545,8 +545,8 @@ def test_a_node_can_be_only_the_client_whose_key_it_has(tmp_path: Path) -> None:
     file = tmp_path / "nodes.json"
     file.write_text(json.dumps({"1": "101", "3": "102"}))
     messenger, grid, known = strangers({101: trains(1), 102: trains(2), 103: trains(4)})
-    messenger.owners = NodeOwners(file)
-    outside = messenger.introduce()
+    messenger.introducer.owners = NodeOwners(file)
+    outside = messenger.introducer.introduce()
     assert list(known.proxies()) == [1]
     assert outside.rejected == {
         "node 102": "introduction: client_id must be 3, the client of this node, got 2",
@@ -554,15 +554,15 @@ def test_a_node_can_be_only_the_client_whose_key_it_has(tmp_path: Path) -> None:
     }
     assert outside.answered == 1, "node 103 is no client's"
     grid.answers[103] = of_superlink(ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
-    assert messenger.introduce().answered == 1
+    assert messenger.introducer.introduce().answered == 1
     grid.answers[103] = trains(4)
     known.unregister(known.all()["101"])
     grid.answers[102] = trains(1)  # the id of a client that is gone
-    messenger.introduce()
+    messenger.introducer.introduce()
     assert list(known.proxies()) == []
     grid.answers[102] = trains(3)
     remember(tmp_path, 4, "103")
-    outside = messenger.introduce()
+    outside = messenger.introducer.introduce()
     assert (outside.rejected, outside.extra) == ({}, set())
     assert list(known.proxies()) == [3, 4]
 
@@ -570,8 +570,8 @@ def test_a_node_can_be_only_the_client_whose_key_it_has(tmp_path: Path) -> None:
 def test_the_node_of_a_client_that_the_run_does_not_have_can_be_no_other(tmp_path: Path) -> None:
     (tmp_path / "nodes.json").write_text('{"9": "101", "10": "102"}')
     messenger, _, known = strangers({101: trains(9), 102: trains(3)})
-    messenger.owners = NodeOwners(tmp_path / "nodes.json")
-    outside = messenger.introduce()
+    messenger.introducer.owners = NodeOwners(tmp_path / "nodes.json")
+    outside = messenger.introducer.introduce()
     assert ([*outside.beyond], [*outside.rejected]) == (["node 101"], ["node 102"])
     assert known.members() == []
 
@@ -581,7 +581,9 @@ def test_a_node_says_once_that_the_run_does_not_have_its_client_and_counts_in_no
 ) -> None:
     messenger, grid, known = strangers({101: trains(1), 102: trains(9)})
     audit = AuditLog(tmp_path)
-    connected = Connections(messenger, known, clients=9, least=1, timeout_s=1, audit=audit)
+    connected = Connections(
+        messenger.introducer, known, clients=9, least=1, timeout_s=1, audit=audit
+    )
     told = "introduction: client_id must be an integer in 0..8, got 9; if it is to participate"
     for _ in range(3):
         connected.introduce()
@@ -592,13 +594,15 @@ def test_a_node_says_once_that_the_run_does_not_have_its_client_and_counts_in_no
     grid.answers[102] = trains(2)  # its configuration was wrong
     connected.introduce()
     assert list(known.proxies()) == [1, 2]
-    assert str(messenger.introduce()) == "no node was rejected"
+    assert str(messenger.introducer.introduce()) == "no node was rejected"
 
 
 def test_the_wait_for_clients_is_not_for_a_node_that_is_none(tmp_path: Path) -> None:
     messenger, _, known = strangers({101: trains(1), 102: trains(9)})
     audit = AuditLog(tmp_path)
-    connected = Connections(messenger, known, clients=9, least=1, timeout_s=0, audit=audit)
+    connected = Connections(
+        messenger.introducer, known, clients=9, least=1, timeout_s=0, audit=audit
+    )
     connected.wait(1)
     assert list(known.proxies()) == [1]
 
@@ -610,9 +614,14 @@ def test_a_node_that_was_added_for_later_runs_is_no_failed_client_of_this_one(
     (tmp_path / "nodes.json").write_text(json.dumps({"1": "101", str(client): "102"}))
     raises = of_superlink(ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
     messenger, _, known = strangers({101: trains(1), 102: raises})
-    messenger.owners = NodeOwners(tmp_path / "nodes.json")
+    messenger.introducer.owners = NodeOwners(tmp_path / "nodes.json")
     connected = Connections(
-        messenger, known, clients=9, least=1, timeout_s=1, audit=AuditLog(tmp_path)
+        messenger.introducer,
+        known,
+        clients=9,
+        least=1,
+        timeout_s=1,
+        audit=AuditLog(tmp_path),
     )
     connected.introduce()
     assert list(known.proxies()) == [1]
@@ -623,14 +632,16 @@ def test_a_list_of_nodes_that_is_spoilt_in_a_run_keeps_nodes_out(tmp_path: Path)
     file = tmp_path / "nodes.json"
     file.write_text('{"1": "101"}')
     messenger, _, known = strangers({101: trains(1), 102: trains(2)})
-    messenger.owners = NodeOwners(file)
+    messenger.introducer.owners = NodeOwners(file)
     file.write_text('{"1": ')
-    (told,) = {messenger.introduce().rejected[f"node {node}"][:80] for node in (101, 102)}
+    (told,) = {
+        messenger.introducer.introduce().rejected[f"node {node}"][:80] for node in (101, 102)
+    }
     assert told.startswith(
         "introduction: the node must be in engine.node_ids, which must be readable"
     )
     file.write_text('{"1": "101", "2": "102"}')
-    messenger.introduce()
+    messenger.introducer.introduce()
     assert list(known.proxies()) == [1, 2]
 
 
@@ -647,7 +658,7 @@ def test_another_release_of_flower_is_named(caplog: pytest.LogCaptureFixture) ->
 
     same = ".".join([*flwr.__version__.split(".")[:2], "99"])
     messenger, _, known = strangers({101: of(1, "1.30.0"), 102: of(2, same), 103: trains(3)})
-    messenger.introduce()
+    messenger.introducer.introduce()
     assert list(known.proxies()) == [1, 2, 3]
     (warning,) = [each.getMessage() for each in caplog.records]
     assert warning.startswith(f"client 1 has flwr 1.30.0 and the server {flwr.__version__};")
@@ -657,20 +668,20 @@ def test_a_node_that_was_rejected_or_failed_and_left_is_forgotten() -> None:
     raised = of_superlink(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "no such folder")
     negative, beyond = trains(-1), trains(77)
     messenger, _, known = strangers({101: trains(1), 102: negative, 103: raised, 104: beyond})
-    outside = messenger.introduce()
+    outside = messenger.introducer.introduce()
     assert ([*outside.rejected], outside.failed) == (["node 102"], {"node 103": "no such folder"})
     assert [*outside.beyond] == ["node 104"]
     for node in ("102", "103", "104"):
         known.unregister(known.all()[node])
-    outside = messenger.introduce()
+    outside = messenger.introducer.introduce()
     assert (outside.rejected, outside.failed, outside.beyond) == ({}, {}, {})
 
 
 def test_a_node_that_cannot_be_asked_is_asked_again() -> None:
     messenger, grid, known = strangers({101: trains(1), 102: trains(2)})
     grid.gone = {102}
-    messenger.introduce()
+    messenger.introducer.introduce()
     assert list(known.proxies()) == [1]
     grid.gone = set()
-    messenger.introduce()
+    messenger.introducer.introduce()
     assert list(known.proxies()) == [1, 2]

@@ -128,7 +128,7 @@ class Played:
             figures=False,
         )
         self.federation = Federation(self.loop.roster, joins)
-        self.loop.messenger = self.loop.connections.messenger = self.federation  # type: ignore[assignment]
+        self.loop.messenger = self.loop.connections.introducer = self.federation  # type: ignore[assignment]
 
     def __call__(self) -> list[dict[str, Any]]:
         self.loop.fit(self.rounds, None)

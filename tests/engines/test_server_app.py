@@ -233,10 +233,10 @@ def test_nodes_are_held_to_a_list_that_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "ids").write_text('{"4": "1234"}')
     loop = server_app.server_fn(context).server
     assert isinstance(loop, RoundLoop)
-    assert loop.messenger.owners is not None
-    assert loop.messenger.owners.client_of("1234") == 4
+    assert loop.messenger.introducer.owners is not None
+    assert loop.messenger.introducer.owners.client_of("1234") == 4
     with pytest.raises(RejectionError, match=r"the node must be in engine.node_ids=.*, got 7"):
-        loop.messenger.owners.client_of("7")
+        loop.messenger.introducer.owners.client_of("7")
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_only_clients_with_the_attack_of_the_run_may_say_that_they_are_malicious
     given: Any = {"overrides": f"attack={attack} records.folder='{tmp_path}'"}
     loop = server_app.server_fn(Context(7, 0, {}, RecordDict(), given)).server
     assert isinstance(loop, RoundLoop)
-    assert loop.messenger.planted == planted
+    assert loop.messenger.introducer.planted == planted
 
 
 def test_a_run_warns_of_settings_without_effect(
