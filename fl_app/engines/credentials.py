@@ -1,4 +1,4 @@
-"""A local certificate authority, the SuperLink's certificate and the nodes' keys.
+"""The files of a local certificate authority, the SuperLink's certificate and the nodes' keys.
 
 They suffice for one machine or one private network; files of another authority can replace them.
 Existing files that are still valid are used again, so a federation can be restarted.
@@ -14,14 +14,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-_CURVE = ec.SECP384R1()  # the curve of `ssh-keygen -t ecdsa -b 384`, which Flower documents
-_AUTHORITY_DAYS = 3650
-_SERVER_DAYS = 825
+from fl_app.engines import certificates
+
 _RENEW_DAYS = 30
 _NODE = re.compile(r"node(\d+)\.pub")
 _HOST = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_-]+)*\.?")
@@ -94,7 +89,7 @@ def ensure(
         _make_authority(found)
         found.certificate.unlink(missing_ok=True)  # signed by the former authority
     lacks = _stale(found.certificate) or set(hosts) != set(known_as(found.certificate))
-    if lacks or not _certifies(found.certificate, found.key):
+    if lacks or not _certified(found):
         _must_sign(found)
         _make_server(found, *split_hosts(hosts))
     if not found.secret.exists():
@@ -118,29 +113,20 @@ def must_have_private_keys(keys: Credentials, nodes: Iterable[int]) -> None:
                 f"{private} must be there to start node {node} on this machine, and is "
                 f"not; use another folder, or remove {public} for a new pair"
             )
-        if not _is_pair(private, public):
+        if not certificates.is_pair(private.read_bytes(), public.read_bytes()):
             raise CredentialsError(
                 f"{private} must be the private key to {public}, and is not; bring the former "
                 f"file back, or remove both for a new pair"
             )
 
 
-def _is_pair(private: Path, public: Path) -> bool:
+def _certified(keys: Credentials) -> bool:
+    """Whether the certificate is for the key, and not for one that a crash left uncertified."""
     try:
-        key = serialization.load_ssh_private_key(private.read_bytes(), password=None)
-        told = serialization.load_ssh_public_key(public.read_bytes())
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # damaged, with a password, unknown
+        key = keys.key.read_bytes()
+    except FileNotFoundError:
         return False
-    return key.public_key() == told
-
-
-def _certifies(certificate: Path, key: Path) -> bool:
-    """Whether a certificate is for a key, and not for one that a crash had no time to certify."""
-    try:
-        told = serialization.load_pem_private_key(key.read_bytes(), password=None).public_key()
-    except (FileNotFoundError, ValueError, TypeError, UnsupportedAlgorithm):
-        return False
-    return told == _loaded(certificate).public_key()
+    return certificates.certifies(_loaded(keys.certificate), key)
 
 
 def node_numbers(folder: Path) -> list[int]:
@@ -183,10 +169,7 @@ def known_as(certificate: Path) -> list[str]:
     """Return the names and addresses in a server's certificate; none if there is no such file."""
     if not certificate.exists():
         return []
-    found = _loaded(certificate)
-    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    addresses = names.get_values_for_type(x509.IPAddress)
-    return [*names.get_values_for_type(x509.DNSName), *map(str, addresses)]
+    return certificates.hosts_of(_loaded(certificate))
 
 
 def _stale(certificate: Path) -> bool:
@@ -215,90 +198,23 @@ def _must_sign(keys: Credentials) -> None:
 
 
 def _make_authority(to: Credentials) -> None:
-    key = ec.generate_private_key(_CURVE)
-    name = _name("fl-app local authority")
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    certificate = (
-        _builder(name, name, key.public_key(), days=_AUTHORITY_DAYS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    _write(to.authority_key, _pem(key))
-    _write(to.authority, certificate.public_bytes(serialization.Encoding.PEM))
+    key, certificate = certificates.new_authority()
+    _write(to.authority_key, key)
+    _write(to.authority, certificate)
 
 
 def _make_server(to: Credentials, names: Sequence[str], addresses: Sequence[str]) -> None:
-    authority = _loaded(to.authority)
-    signer = serialization.load_pem_private_key(to.authority_key.read_bytes(), password=None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
-    key = ec.generate_private_key(_CURVE)
-    known_as: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
-    known_as += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
-    issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-    certificate = (
-        _builder(_name("superlink"), authority.subject, key.public_key(), days=_SERVER_DAYS)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(known_as), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(issuer_key, critical=False)
-        .sign(signer, hashes.SHA256())
-    )
-    _write(to.key, _pem(key))
-    _write(to.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    authority, signer = _loaded(to.authority), to.authority_key.read_bytes()
+    key, certificate = certificates.new_server(authority, signer, names, addresses)
+    _write(to.key, key)
+    _write(to.certificate, certificate)
 
 
 def make_node(to: Credentials, node: int) -> None:
     """Write a new key pair of a node; a former one is lost."""
-    key = ec.generate_private_key(_CURVE)
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
+    private, public = certificates.new_node()
     _write(to.node_key(node), private)
-    _write(to.node_public_key(node), public + b"\n")
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, days: int
-) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))  # clocks of other machines differ
-        .not_valid_after(now + timedelta(days=days))
-    )
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+    _write(to.node_public_key(node), public)
 
 
 def _write(path: Path, content: bytes) -> None:

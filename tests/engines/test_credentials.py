@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fl_app.engines import credentials
+from fl_app.engines import certificates, credentials
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_a_certificate_about_to_expire_is_renewed_by_the_same_authority(
     keys, tmp_path, monkeypatch
 ):
     folder = tmp_path / "keys"
-    monkeypatch.setattr(credentials, "_SERVER_DAYS", 29)
+    monkeypatch.setattr(certificates, "SERVER_DAYS", 29)
     short = credentials.ensure(folder, nodes=0)
     before = short.certificate.read_bytes(), short.authority.read_bytes()
     monkeypatch.undo()
