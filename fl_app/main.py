@@ -26,9 +26,8 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
@@ -38,19 +37,18 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from fl_app import command_line, folder_check, oversight, own
+from fl_app import command_line, folder_check, own
 from fl_app.compatibility import problems
 from fl_app.composition import CONF, reasons_of, settings_of_swept
 from fl_app.config import ConfigError, load
 from fl_app.one_run import resume, run
 from fl_app.override_errors import NOT_COMPOSED, key_of
 from fl_app.printed_errors import errors_printed
-from fl_app.records import output_folder
 from fl_app.records.structured_logs import ONCE
 from fl_app.schema import USAGE_ERROR
-from fl_app.use import commands as use
+from fl_app.subcommands import COMMANDS
 
-log = logging.getLogger(__name__)
+RESUME = "resume="
 _failed: list[Path] = []
 """Folders of the runs of a sweep that failed."""
 _refused: dict[str, tuple[str, ...]] = {}
@@ -86,16 +84,25 @@ def _main() -> None:
         return
     with errors_printed():
         command_line.refuse_settings(arguments)
-    resumed = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
-    if resumed:
-        folder = Path(resumed[-1]).resolve()
-        with errors_printed(folder):
-            command_line.refuse_sweep(arguments)
-            resume(folder, [a for a in arguments if "resume=" not in a])
-        return
-    if arguments == ["--version"]:
+    if any(a.startswith(RESUME) for a in arguments):
+        _resume(arguments)
+    elif arguments == ["--version"]:
         print(f"fl-app {version('fl-app')}")
-        return
+    else:
+        _run_or_sweep(arguments)
+
+
+def _resume(arguments: list[str]) -> None:
+    """Continue the run in the folder that was named last."""
+    folders = [a.removeprefix(RESUME) for a in arguments if a.startswith(RESUME)]
+    folder = Path(folders[-1]).resolve()
+    with errors_printed(folder):
+        command_line.refuse_sweep(arguments)
+        resume(folder, [a for a in arguments if RESUME not in a])
+
+
+def _run_or_sweep(arguments: list[str]) -> None:
+    """Do the runs of the settings, or what Hydra's options ask for."""
     with errors_printed():
         command_line.refuse_options(arguments)
     if {*arguments} & {"-h", "--help"}:
@@ -106,22 +113,27 @@ def _main() -> None:
             wrong = folder_check.named(arguments)
             # all at once, before Hydra stops at the first
             load(arguments, also=lambda values: [*problems(values), *wrong])
-    sys.argv[1:] = arranged(arguments)
     for former in (_begun, _failed, _refused, _forced):
         former.clear()
     with _hydra_answers(arguments):
-        try:
-            _hydra_main()
-        except NOT_COMPOSED:
-            _forced.update(settings_of_swept(arguments))
-            if _begun or not _forced:
-                raise
-            sys.argv[1:] = arranged([f"++{a}" if a in _forced else a for a in arguments])
-            _hydra_main()
+        _run_hydra(arguments)
     if {*arguments} & {"-m", "--multirun"} and not _begun:
         with errors_printed():
             raise ConfigError(["a sweep must have a run, got overrides without a value; give one"])
     _end_of_sweep()
+
+
+def _run_hydra(arguments: list[str]) -> None:
+    """Let Hydra compose and run; again if settings are unknown to it before the sweep chooses."""
+    sys.argv[1:] = arranged(arguments)
+    try:
+        _hydra_main()
+    except NOT_COMPOSED:
+        _forced.update(settings_of_swept(arguments))
+        if _begun or not _forced:
+            raise
+        sys.argv[1:] = arranged([f"++{a}" if a in _forced else a for a in arguments])
+        _hydra_main()
 
 
 def _end_of_sweep() -> None:
@@ -222,79 +234,6 @@ def _refusals(words: str, folder: Path) -> Iterator[None]:
         if told:
             sys.exit(USAGE_ERROR)
         raise
-
-
-def _words(command: str, arguments: list[str], what: str, does: str) -> list[str]:
-    """Return the words after a command that has no options but --help."""
-    parser = use.Arguments(prog=f"fl-app {command}", description=does)
-    parser.add_argument("words", nargs="*", metavar=what)
-    words: list[str] = parser.parse_args(arguments).words
-    return words
-
-
-def _report(arguments: list[str]) -> None:
-    """Write the page of each given run, completed or not."""
-    from fl_app.report.page import write_page
-
-    does = "Write report.html into output folders of runs, also of runs that continue."
-    arguments = _words("report", arguments, "folder", does)
-    if not arguments:
-        raise ConfigError(["report needs the output folder of a run, as in fl-app report <folder>"])
-    for folder in arguments:
-        print(write_page(Path(folder)))
-
-
-def _compare(arguments: list[str]) -> None:
-    """Write the page and the tables of the runs in the given folders."""
-    from fl_app.report.compare.page import compare
-
-    does = "Compare the completed runs in folders; to=<folder> is where the page and tables go."
-    arguments = _words("compare", arguments, "folder|to=folder", does)
-    compare(arguments)
-
-
-def _new(arguments: list[str]) -> None:
-    """Write a project of the user's own into the given folder."""
-    from fl_app import new
-
-    does = "Write a project with data, network, method and tests of your own into a new folder."
-    arguments = _words("new", arguments, "folder", does)
-    if len(arguments) != 1:
-        raise ConfigError(["new needs one folder, as in fl-app new <folder>"])
-    folder = Path(arguments[0]).resolve()
-    if fault := new.problem(folder) or output_folder.problem(folder):
-        raise ConfigError([fault])
-    for file in new.write(folder):
-        print(Path(arguments[0]) / file)
-    print(f"\ncd {arguments[0]}")
-    print(f"fl-app --config-dir conf experiment={new.package_of(folder)}")
-
-
-@contextmanager
-def _as_settings() -> Iterator[None]:
-    """Report folders and files that cannot be read or written as configuration errors."""
-    try:
-        yield
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError([str(error)]) from error
-    except OSError as error:
-        name, reason = error.filename or "a file", error.strerror or error
-        fault = f"{name} must be a file that can be read or written: {reason}"
-        raise ConfigError([f"{fault}; correct its name or its permissions"]) from error
-
-
-def _call(command: Callable[[list[str]], None], arguments: list[str]) -> None:
-    """Run a command on the folder of a run."""
-    with _as_settings():
-        command(arguments)
-
-
-COMMANDS = {"new": _new}
-ON_FOLDERS = {"report": _report, "compare": _compare, **use.COMMANDS, **oversight.COMMANDS}
-COMMANDS |= {name: partial(_call, command) for name, command in ON_FOLDERS.items()}
-"""Commands of the first argument; without one, a run starts."""
 
 
 if __name__ == "__main__":
