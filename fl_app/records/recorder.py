@@ -13,8 +13,8 @@ from fl_app.records import checkpoint as checkpoints
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import AuditLog, actor, digest_of
 from fl_app.records.checkpoint import DAMAGED, FILE, Checkpoint, CheckpointError
-from fl_app.records.history import History, means
-from fl_app.records.metrics import Endpoint, outcomes, started
+from fl_app.records.history import History
+from fl_app.records.metrics import Endpoint, started
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.models import StateForm, write_models
 from fl_app.records.names import (
@@ -29,11 +29,12 @@ from fl_app.records.plain import dumps
 from fl_app.records.reading import check_names
 from fl_app.records.releases import ReleaseLog
 from fl_app.records.results import summarise
+from fl_app.records.round_log import log_round
 from fl_app.records.run_state import SupersededError
 from fl_app.records.serving import FORM, Served, community_name, write_serving
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
-from fl_app.records.structured_logs import FIELDS, words
+from fl_app.records.structured_logs import words
 from fl_app.records.tracking import NoTracker, Tracked, Tracker, Tracking
 from fl_app.types import Labels, Matrix, Vectors
 
@@ -167,29 +168,8 @@ class Recorder:
         self.tracking.round(written)
         if self._endpoint is not None:
             self._endpoint.metrics.round(written)
-        self._report(written)
-
-    def _report(self, record: Mapping[str, Any]) -> None:
-        """Log a round, and write what an audit asks for: who was rejected, removed or lost."""
-        now = record["round"]
-        scores = means(record)
-        shown = {
-            "phase": record["phase"],
-            "loss": record["train_loss"],
-            "accuracy": scores.pop("accuracy", None),
-            "communities": (record["communities"] or {}).get("count"),
-        }
-        fields = {"round": now, **shown, "metrics": scores or None, **outcomes(record)}
-        shown |= {name: mean for name, mean in scores.items() if name not in shown}
-        log.info("round %d is done: %s", now, words(shown), extra={FIELDS: fields})
-        for client, why in (record["rejected"] or {}).items():
-            self.audit.append("rejected", who=client, why=why, round=now)
-        for each in record["events"] or ():
-            if each["kind"] == "removed":
-                self.audit.append("removed", clients=each["clients"], why=each["detail"], round=now)
         former = self.history.rounds[-2:-1]
-        if (lost := record["lost"] or []) != ((former[0]["lost"] or []) if former else []):
-            self.audit.append("lost", clients=lost, round=now)
+        log_round(written, former[0] if former else None, self.audit)
 
     @property
     def names(self) -> Mapping[int, str]:

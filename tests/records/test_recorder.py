@@ -80,7 +80,7 @@ def test_a_round_is_written_once_and_the_one_before_is_of_an_earlier_round(tmp_p
 def test_the_line_of_a_round_tells_the_metrics_of_a_task_without_accuracy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "fl_app.records.recorder")
+    caplog.set_level(logging.INFO, "fl_app.records")
     run, spread = _recorder(tmp_path), {"mean": 4.25, "std": 0.5, "clients": {"0": 4.25}}
     run.round(_record(1) | {"phase": "federated", "metrics": {"mae": spread}})
     _finish(run, MODELS["models"])
