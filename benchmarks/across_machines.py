@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from slow_link import Quality, slow_link
+from summaries import summary_of
 from table import REPO, arguments, header, machine, row
 from wired import BRIDGE, CUT, NETWORK, Run, Wired, cables, running
 
@@ -110,7 +111,7 @@ def played(top: Path, name: str) -> Row:
 def told(run: Run, seconds: float) -> Row:
     """Return the line of a run that has ended."""
     rounds = run.rounds()
-    summary = json.loads((run.folder / "summary.json").read_text())
+    summary = summary_of(run.folder)
     missing = {r["round"]: sorted({*r["failed"], *map(str, r["lost"])}) for r in rounds}
     return {
         "status": run.status(),

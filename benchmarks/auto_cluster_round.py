@@ -6,13 +6,13 @@ Reads the loss curves of the MNIST runs of `benchmarks/flic_mnist.py --out <fold
 `auto` on the embedded digits, and writes docs/results/auto_cluster_round.md with its figure.
 """
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from matplotlib import pyplot as plt
+from summaries import summary_of
 from table import arguments
 
 from fl_app.evaluation.stability import loss_fall
@@ -97,7 +97,7 @@ def table(curves: Curves, ran: list[Path]) -> list[str]:
     lines += ["", "Runs with `auto` at the defaults:", ""]
     lines += ["| run | clustered after | communities | ARI | before | after |", "|---" * 6 + "|"]
     for folder in ran:
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = summary_of(folder)
         at = next((r["round"] for r in read_rounds(folder) if r["events"]), None)
         found, accuracy = summary["communities"], summary["accuracy"]
         before = accuracy["before_clustering"]

@@ -1,7 +1,6 @@
 """A federation of `scripts/deploy up` whose processes can be killed and stopped, and runs on it."""
 
 import hashlib
-import json
 import os
 import re
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from summaries import summary_of
 from table import REPO
 from waiting import wait_for
 
@@ -181,7 +181,7 @@ class Run:
     def outcome(self) -> dict[str, Any]:
         """Wait for the end of the run; return the line of the table."""
         self.until("the end of the run", self.over)
-        summary = _summary(self.folder)
+        summary = summary_of(self.folder)
         models = self.folder / "models.safetensors"
         state = run_state.read(self.folder)
         assert state is not None
@@ -206,11 +206,6 @@ class Run:
         lost = [r["round"] for r in self.rounds() if r["lost"]]
         said += sorted(failed) + ([f"lost in rounds {lost}"] if lost else [])
         return short("; ".join(dict.fromkeys(said)), self.federation.top)
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return found
 
 
 def short(text: str, top: Path) -> str:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean, pstdev
 
+from summaries import summary_of
 from table import arguments
 
 from fl_app.records.history import read_rounds
@@ -51,7 +52,7 @@ def job(experiment: str, seed: int, data: Path, out: Path, precision: str) -> Pa
 
 def row(folder: Path, experiment: str) -> str:
     """Return the table row of a finished run."""
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = summary_of(folder)
     rounds = read_rounds(folder)
     before, after = PAPER[experiment.removesuffix("_paper")]
     accuracy, found = summary["accuracy"], summary["communities"]
@@ -73,7 +74,7 @@ def row(folder: Path, experiment: str) -> str:
 
 def over_seeds(name: str, folders: list[Path]) -> str:
     """Return mean and standard deviation over the seeds of a population."""
-    found = [json.loads((folder / "summary.json").read_text())["accuracy"] for folder in folders]
+    found = [summary_of(folder)["accuracy"] for folder in folders]
     parts = [
         f"{label} {mean(values):.3f} +- {pstdev(values):.3f}"
         for label, values in (

@@ -6,7 +6,6 @@ Without a name, all pages that have examples are written. Each row is a run of i
 settings of the command that the page shows.
 """
 
-import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runs import run
+from summaries import summary_of
 from table import REPO, arguments, header, row
 
 from fl_app.client_app import app
@@ -70,7 +70,7 @@ def summary(words: Sequence[str]) -> Summary:
     """Run a configuration and return its summary."""
     with tempfile.TemporaryDirectory() as folder:
         run([*AS_TYPED, *words], Path(folder) / "run", app)
-        return json.loads((Path(folder) / "run" / "summary.json").read_text())
+        return summary_of(Path(folder) / "run")
 
 
 FEW = ("population.train_samples=100", "population.test_samples=25", "data=digits",

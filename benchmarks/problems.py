@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from summaries import summary_of
 from table import REPO, arguments, header, machine, row
 
 from fl_app.records.models import read_models
@@ -97,16 +98,10 @@ def solve(name: str, data: Path, out: Path) -> dict[str, Any]:
         engine: run(name, few, engine, data, out / name / f"short-{engine}") for engine in ENGINES
     }
     return {
-        "flic": summary(clustered),
-        "fedavg": summary(average),
+        "flic": summary_of(clustered),
+        "fedavg": summary_of(average),
         "apart": {engine: apart(folders["inprocess"], folders[engine]) for engine in ENGINES[1:]},
     }
-
-
-def summary(folder: Path) -> dict[str, Any]:
-    """Return the summary of a run."""
-    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return found
 
 
 def apart(first: Path, second: Path) -> float:

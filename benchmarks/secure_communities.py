@@ -7,7 +7,6 @@ FLIC and FedAvg without masks. docs/results/secure_communities.jsonl has one lin
 is there is not measured again. `--measured` writes the page alone.
 """
 
-import json
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import numpy as np
 from results import Found, by_case, write_page
 from runs import run
 from sklearn.metrics import adjusted_rand_score
+from summaries import summary_of
 from table import REPO, header, machine, row
 
 from fl_app.client.accountant import update_noise
@@ -136,7 +136,7 @@ def measure(kind: str, way: str, seed: int, out: Path) -> Found:
 
 def _ari(folder: Path) -> float | None:
     """Return the ARI of the clients' communities with their groups, which masks hide."""
-    found = json.loads((folder / "summary.json").read_text())["communities"]["assignment"]
+    found = summary_of(folder)["communities"]["assignment"]
     planted = [int(client) % GROUPS for client in found]
     return float(adjusted_rand_score(planted, [*found.values()])) if found else None
 

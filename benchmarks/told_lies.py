@@ -8,7 +8,6 @@ updates within `engine.largest_update`. Existing results in the output folder ar
 again.
 """
 
-import json
 import multiprocessing
 import shutil
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from lies import CLEAN, CLIENTS, LIARS, SETTINGS, SILENT, TRAINING
 from lying import NETWORK, TRAIN, Asked, Tell, run_among, silent, training_of
 from results import append
 from results import read as read_results
+from summaries import summary_of
 from table import REPO, arguments, header, row
 
 from fl_app.evaluation.agreement import adjusted_rand
@@ -176,7 +176,7 @@ def measure(method: str, lie: str, out: Path, seed: int) -> dict[str, Any]:
 def _found(records: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
     loyal = [client for client in range(CLIENTS) if client not in LIARS]
     scores = records[-1]["accuracy"]["clients"]
-    rows = json.loads((folder / "summary.json").read_text())["communities"]["assignment"] or {}
+    rows = summary_of(folder)["communities"]["assignment"] or {}
     placed = [client for client in loyal if str(client) in rows]
     events = [e for r in records for e in r["events"]]
     return {

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from summaries import summary_of
 from table import REPO
 
 from fl_app.engines.federation import Federation
@@ -110,7 +111,7 @@ class Run:
 
     def status(self) -> str:
         """Return how the run ended."""
-        return str(json.loads((self.folder / "summary.json").read_text())["status"])
+        return str(summary_of(self.folder)["status"])
 
     def until(self, what: str, found: Callable[[], Any]) -> float:
         """Return the seconds until `found` holds; raises TimeoutError that says `what` was."""
