@@ -520,3 +520,27 @@ def test_newcomers_points_and_privacy_are_measured_where_a_run_has_them() -> Non
     assert (found["distance"], found["v_measure"], found["completeness"]) == (0.5, 0.75, None)
     assert (found["epsilon"], found["noise"]) == (8.0, 1.1)
     assert (found["central"], found["central_communities"]) == (0.4, 0.375)
+
+
+def test_a_run_without_noise_has_an_infinite_epsilon_in_every_table(tmp_path: Path) -> None:
+    for number, (strategy, seed, most) in enumerate(
+        [("flic", 0, None), ("flic", 1, None), ("ifca", 0, 2.0), ("ifca", 1, 4.0)]
+    ):
+        folder = tmp_path / str(number)
+        _run(folder, {"strategy": strategy, "seed": seed}, 0.5)
+        privacy = {"epsilon": {"max": most}, "noise_multiplier": 0.0 if most is None else 1.5}
+        rounds = read_rounds(folder)
+        rounds[-1] |= {"privacy": privacy}
+        (folder / "rounds.jsonl").unlink()
+        History(folder, rounds)
+    comparison = _compared(tmp_path)
+    lines = markdown(comparison, "scripts/run")
+    assert [line.split(" | ")[-2] for line in lines if line.startswith("| ")] == [
+        "epsilon spent", "---", "infinite", "3.00 ± 1.00",
+    ]  # fmt: skip
+    rows = list(csv.DictReader(to_csv(comparison).splitlines()))
+    assert [(row["epsilon_mean"], row["epsilon_std"], row["epsilon_runs"]) for row in rows] == [
+        ("inf", "", "2"), ("3.0", "1.0", "2"),
+    ]  # fmt: skip
+    assert "& infinite &" in to_latex(comparison)
+    assert '<td class="number">infinite</td>' in page(comparison, "", [])

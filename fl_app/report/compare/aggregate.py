@@ -1,5 +1,6 @@
 """Groups runs by the varied settings, with mean and deviation of each measure over the seeds."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,10 @@ MOST_KEYS = 6
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and population standard deviation over the `known` of `runs` runs with a value."""
+    """Mean and population standard deviation over the `known` of `runs` runs with a value.
+
+    If a value is infinite, the mean is too, and the deviation is NaN.
+    """
 
     mean: float
     std: float
@@ -157,6 +161,6 @@ def _cells(jobs: Sequence[Job]) -> dict[str, Spread]:
     for measure in known(name for job in jobs for name in job.measured):
         values = [value for job in jobs if (value := job.measured.get(measure)) is not None]
         if values:
-            spread = float(np.std(values))
+            spread = float(np.std(values)) if np.isfinite(values).all() else math.nan
             cells[measure] = Spread(float(np.mean(values)), spread, len(values), len(jobs))
     return cells

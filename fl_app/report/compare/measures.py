@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fl_app.records.plain import spent_epsilon
 from fl_app.report.run import first_right_round
 
 Record = Mapping[str, Any]
@@ -150,8 +151,11 @@ def _settled(rounds: Sequence[Record]) -> Values:
 
 
 def _privacy(rounds: Sequence[Record]) -> Values:
-    """Return the largest epsilon that a client has spent at the end, and the noise multiplier."""
+    """Return the largest epsilon that a client has spent at the end, and the noise multiplier.
+
+    The epsilon is infinite without noise.
+    """
     last = next((r["privacy"] for r in reversed(rounds) if r.get("privacy")), None)
     if last is None:
         return {"epsilon": None, "noise": None}
-    return {"epsilon": last["epsilon"]["max"], "noise": last["noise_multiplier"]}
+    return {"epsilon": spent_epsilon(last["epsilon"]["max"]), "noise": last["noise_multiplier"]}

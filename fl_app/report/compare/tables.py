@@ -87,15 +87,15 @@ def _form(comparison: Comparison, measure: str) -> str:
     """Return the format of a column; with `scales`, the smallest mean has two digits or more."""
     found = MEASURES[measure]
     means = [abs(row.cells[measure].mean) for row in comparison.rows if measure in row.cells]
-    least = min((mean for mean in means if mean), default=1.0)
+    least = min((mean for mean in means if mean and math.isfinite(mean)), default=1.0)
     needed = 1 - math.floor(math.log10(least)) if found.scales else 0
     return ".1e" if needed > MOST_DIGITS else f".{max(found.digits, needed)}f"
 
 
 def spread(cell: Spread, *, form: str) -> str:
     """Return mean and deviation, and the number of runs with a value if some have none."""
-    text = f"{cell.mean:{form}}"
-    if cell.known > 1:
+    text = f"{cell.mean:{form}}" if math.isfinite(cell.mean) else "infinite"
+    if cell.known > 1 and math.isfinite(cell.std):
         text += f" ± {cell.std:{form}}"
     return text if cell.known == cell.runs else f"{text} ({cell.known} of {cell.runs})"
 
@@ -161,9 +161,16 @@ def to_csv(comparison: Comparison) -> str:
     writer.writerow([*comparison.keys, "seeds", *names])
     for row in comparison.rows:
         cells = [row.cells.get(m) for m in comparison.measures]
-        numbers = [n for c in cells for n in ((c.mean, c.std, c.known) if c else ("", "", 0))]
+        numbers = [number for cell in cells for number in _numbers(cell)]
         writer.writerow([*row.values, " ".join(job.seed for job in row.jobs), *numbers])
     return file.getvalue()
+
+
+def _numbers(cell: Spread | None) -> tuple[float | str, float | str, int]:
+    """Return mean, deviation and number of runs; an empty text is an unknown number."""
+    if cell is None:
+        return "", "", 0
+    return cell.mean, cell.std if math.isfinite(cell.std) else "", cell.known
 
 
 def to_latex(comparison: Comparison) -> str:
