@@ -13,6 +13,7 @@ import fl_app
 from fl_app.client.local_state import CLIENTS
 from fl_app.own import PROJECT
 from fl_app.records.models import FILE as MODELS
+from fl_app.records.output_folder import require
 from fl_app.records.serving import FILE
 from fl_app.use.card import write_card
 from fl_app.use.export import default_names, samples
@@ -39,9 +40,12 @@ TYPES = {str: "string", float: "double", int: "long"}
 def save(run: FinishedRun, to: Path) -> None:
     """Write the model into the folder `to`, which must not exist or be empty.
 
-    Raises ValueError for another folder, without the package mlflow, and for clients whose layers
-    are on their own machines.
+    Raises ValueError for another folder, for one into which nothing can be written, without the
+    package mlflow, and for clients whose layers are on their own machines.
     """
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise ValueError(f"the folder must not exist or be empty, got {to}; choose another")
+    require(to)
     try:
         from mlflow import pyfunc
     except ImportError as error:
@@ -49,8 +53,6 @@ def save(run: FinishedRun, to: Path) -> None:
             f"format mlflow needs a package that is missing ({error}); install the extra mlflow of "
             "fl-app"
         ) from error
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise ValueError(f"the folder must not exist or be empty, got {to}; choose another")
     if run.clients:
         run.own(min(run.clients))
     with tempfile.TemporaryDirectory() as place:

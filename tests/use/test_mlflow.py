@@ -201,6 +201,9 @@ def test_what_cannot_be_exported_is_refused(digits_run: Path, tmp_path: Path) ->
     (tmp_path / "full" / "x").touch()
     with pytest.raises(ValueError, match="must not exist or be empty"):
         command([str(digits_run), "--format", "mlflow", "--to", str(tmp_path / "full")])
+    below_a_file = str(tmp_path / "full" / "x" / "model")
+    with pytest.raises(ValueError, match="into which files can be written"):
+        command([str(digits_run), "--format", "mlflow", "--to", below_a_file])
     with pytest.raises(ConfigError, match="holds all models; leave --client"):
         command([str(digits_run), "--client", "1", "--format", "mlflow", "--to", "x"])
 
