@@ -89,17 +89,25 @@ def write_serving(
 
 
 def no_better_than_chance(folder: Path, accuracy: float) -> str | None:
-    """Return a sentence on an accuracy within `NEAR` of guessing one of the classes, else None."""
+    """Return sentences on an accuracy within `NEAR` of guessing one of the classes, else None.
+
+    One model cannot learn labels that contradict each other, however long it is trained.
+    """
     served = read_serving(folder)
     if served is None or served.get("answers") != "classification" or served["classes"] < 2:
         return None
     chance = 1 / served["classes"]
     if accuracy > chance + NEAR:
         return None
+    one_model = len(served.get("models", ())) == 1
+    grouping = (
+        " If labels of some clients contradict those of others, one model cannot learn them all, "
+        "but communities can."
+    )
     return (
         f"This is no better than chance, {chance:.3f} with {served['classes']} classes: the models "
         "have not learnt. More rounds, another learning rate or more samples can help; under "
-        "privacy, also a larger epsilon or fewer parameters."
+        f"privacy, also a larger epsilon or fewer parameters.{grouping if one_model else ''}"
     )
 
 
