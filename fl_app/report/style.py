@@ -48,6 +48,22 @@ PLAIN_TEXT = {"text.parse_math": False}
 """For figures whose texts are settings of the user: dollars in them are no mathematics."""
 
 
+TICK_INCHES = 0.7
+"""The place of a number below a panel: six letters of ten points, and a gap."""
+
+
+def space_numbers(figure: Figure) -> None:
+    """Give each panel as many numbers on its x axis as stand apart in its width.
+
+    Matplotlib's own choice expects numbers of at most four letters. The widths are known only after
+    the layout, so call it once the figure has all of its texts.
+    """
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        most = max(1, int(axes.get_window_extent().width / figure.dpi / TICK_INCHES))
+        axes.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
+
+
 def new_figure(*, rows: int, width: float = 6.0, height: float) -> tuple[Figure, list[Axes]]:
     """Return a figure with stacked panels that share the axis of rounds; sizes in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")

@@ -5,6 +5,7 @@ import json
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -544,3 +545,29 @@ def test_a_run_without_noise_has_an_infinite_epsilon_in_every_table(tmp_path: Pa
     ]  # fmt: skip
     assert "& infinite &" in to_latex(comparison)
     assert '<td class="number">infinite</td>' in page(comparison, "", [])
+
+
+@pytest.mark.parametrize(
+    "name", ["ifca", "communities-of-a-long-name and=more letters in=a third line"]
+)
+def test_numbers_and_names_beside_narrow_panels_stand_apart(tmp_path: Path, name: str) -> None:
+    ends = (0.703, 0.897)  # with numbers at both edges of each panel: 0.7 and 0.9
+    for number, (share, seed, strategy) in enumerate(
+        product((0.3, 0.7), (0, 1), ("flic", "fedavg", name))
+    ):
+        overrides = {"strategy": strategy, "population.share": share, "seed": seed}
+        _run(tmp_path / str(number), overrides, ends[seed])
+    figure = endings(_compared(tmp_path))
+    assert figure is not None
+    figure.draw_without_rendering()
+    across = []
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        shown = [each for each in axes.get_xticklabels() if low <= each.get_position()[0] <= high]
+        assert len(shown) > 1
+        across += [each.get_window_extent() for each in shown]
+    gaps = [right.x0 - left.x1 for left, right in pairwise(across)]
+    assert min(gaps) > 0.15 * figure.dpi
+    down = [each.get_window_extent() for each in figure.axes[0].get_yticklabels()]
+    assert len(down) == 3
+    assert min(upper.y0 - lower.y1 for upper, lower in pairwise(down)) > 0.05 * figure.dpi

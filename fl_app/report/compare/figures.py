@@ -7,17 +7,21 @@ from textwrap import wrap
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from fl_app.report.compare.aggregate import Comparison, Row
 from fl_app.report.compare.measures import MEASURES, METRIC
-from fl_app.report.style import MARKERS, colours
+from fl_app.report.style import MARKERS, colours, space_numbers
 
 MOST_PANELS = 12
 COLUMNS = 3
 LINE_LETTERS = 32
 """Letters of a line in a title or label."""
 LETTER_INCHES = 0.085
+LINE_INCHES = 0.17
+PAD_INCHES = 0.1
+"""On each side of a panel, so that the last number below it is apart from the next one's first."""
 DASHES = ("-", "--", "-.", ":")
 """Different styles keep overlapping lines visible."""
 SHARES = ("accuracy", "ari")
@@ -76,7 +80,10 @@ def endings(comparison: Comparison, measure: str = "accuracy") -> Figure | None:
     named = {comparison.part(row, comparison.method): comparison.name(row, comparison.method)
              for row in comparison.rows}  # fmt: skip
     places = {method: place for place, method in enumerate(named)}  # the same in all panels
-    figure, panels = _panels(comparison, height=0.9 + 0.32 * len(places))
+    labels = [_wrapped(name) for name in named.values()]
+    lines = 1 + max(label.count("\n") for label in labels)
+    each = 0.15 + LINE_INCHES * lines
+    figure, panels = _panels(comparison, height=0.9 + each * len(places))
     for axes, rows in panels:
         for row, (colour, marker, _) in _styled(comparison, rows):
             place = places[comparison.part(row, comparison.method)]
@@ -86,9 +93,10 @@ def endings(comparison: Comparison, measure: str = "accuracy") -> Figure | None:
             )  # fmt: skip
             if known:
                 axes.plot([np.mean(known)], [place], "|", color=colour, markersize=18)
-        axes.set_yticks(range(len(places)), map(_wrapped, named.values()))
+        axes.set_yticks(range(len(places)), labels)
         axes.set_ylim(len(places) - 0.5, -0.5)
         axes.set_xlabel(MEASURES[measure].label)
+    space_numbers(figure)
     return figure
 
 
@@ -101,8 +109,9 @@ def _panels(
     columns = min(COLUMNS, len(settings))
     lines = math.ceil(len(settings) / columns)
     width = 6.4 if columns == 1 else 3.1 * columns + 0.6
-    above = 0.3 + 0.17 * max(title.count("\n") for title in titles)
-    figure = Figure(figsize=(width, (height + above) * lines + 0.4), layout="constrained")
+    above = 0.3 + LINE_INCHES * max(title.count("\n") for title in titles)
+    layout = ConstrainedLayoutEngine(w_pad=PAD_INCHES)
+    figure = Figure(figsize=(width, (height + above) * lines + 0.4), layout=layout)
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axes in grid[len(settings) :]:
         axes.set_axis_off()

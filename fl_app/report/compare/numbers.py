@@ -7,12 +7,13 @@ from textwrap import wrap
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from fl_app.report.compare.aggregate import DEFAULT, label_of, varied
-from fl_app.report.compare.figures import LINE_LETTERS
+from fl_app.report.compare.figures import LINE_LETTERS, PAD_INCHES
 from fl_app.report.compare.jobs import Job
 from fl_app.report.compare.measures import MEASURES
-from fl_app.report.style import MARKERS, colours
+from fl_app.report.style import MARKERS, colours, space_numbers
 
 DRAWN = ("accuracy", "ari", "silhouette", "distance", "v_measure")
 """Measures that have a row of panels in the figure, if the runs have values."""
@@ -31,7 +32,7 @@ def curves(jobs: Sequence[Job]) -> Figure | None:
     if not numbers or not rows:
         return None
     size = (3.6 * len(numbers) + 1.6, 2.2 * len(rows) + 0.6)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=PAD_INCHES))
     panels = figure.subplots(len(rows), len(numbers), squeeze=False, sharey="row")
     lines = _grouped(jobs, names)
     # narrow lines on wide ones: a covered line remains visible
@@ -50,6 +51,7 @@ def curves(jobs: Sequence[Job]) -> Figure | None:
     if names:
         handles, labels = panels[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside right upper")
+    space_numbers(figure)
     return figure
 
 
