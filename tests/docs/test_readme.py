@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fl_app import former_run
 from fl_app.composition import CONF
+from fl_app.records.audit import FILE as AUDIT
+from fl_app.records.names import OVERRIDES
+from fl_app.records.run_state import FILE as RUN_STATE
 
 REPO = Path(__file__).parents[2]
 LINK = re.compile(r"\]\((docs/[^)#]+\.md)")
@@ -67,3 +71,11 @@ def test_the_page_of_a_method_tells_that_it_is_judged(strategy: str) -> None:
     (page,) = [page for page in pages if f"<!-- settings: strategy={strategy} -->" in page or
                (strategy == "fedrc" and "<!-- settings: strategy=fedem -->" in page)]  # fmt: skip
     assert "`fallback=auto`" in page or "`fallback=true`" in page
+
+
+def test_the_tour_names_every_file_of_an_output_folder() -> None:
+    tour = (REPO / "docs" / "tour.md").read_text()
+    rows = [row for row in tour.splitlines() if row.startswith("| `")]
+    told = {name.strip("/") for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    others = {OVERRIDES, RUN_STATE, AUDIT, "run.log", "flower.log"}
+    assert {*former_run.REPLACED, *others} <= told
