@@ -62,7 +62,8 @@ def _run_folder(given: str) -> Path:
     if given not in known:
         raise ValueError(
             f"{given} must be the output folder of a run, with one of {', '.join(_OF_RUNS)}, or a "
-            f"connection of {configuration()}, got neither; its connections: {', '.join(known)}"
+            f"connection of {configuration()}, got neither; its connections: "
+            f"{', '.join(known) or 'none'}"
         )
     try:
         return folder_of(given)

@@ -102,8 +102,12 @@ def test_a_connection_shows_its_run_or_why_it_cannot(
         oversight.watch(["there"])
 
 
-def test_watch_needs_the_folder_of_a_run(tmp_path: Path, run: Path, capsys) -> None:
-    with pytest.raises(ValueError, match="must be the output folder of a run"):
+def test_watch_needs_the_folder_of_a_run(
+    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    told = "must be the output folder of a run, .* got neither; its connections: none"
+    with pytest.raises(ValueError, match=told):
         oversight.watch([str(tmp_path)])
     oversight.watch([str(run)])  # it has ended, so the page is shown once
     assert "completed" in capsys.readouterr().out
