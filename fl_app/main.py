@@ -186,6 +186,8 @@ def _hydra_main(composed: DictConfig) -> tuple[str, ...]:
     """Do one run, and return the configuration errors for which it was refused in a sweep."""
     runtime = HydraConfig.get()
     folder, overrides = Path(runtime.runtime.output_dir), _as_typed(runtime.overrides.task)
+    if runtime.mode is RunMode.MULTIRUN:
+        print(f"run {runtime.job.num + 1} of the sweep: {shlex.join(overrides)}", flush=True)
     taken = folder in _begun
     _begun.append(folder)
     try:

@@ -377,6 +377,11 @@ def test_a_sweep_runs_every_combination(tmp_path: Path) -> None:
         )
     }
     assert found == {(name, seed) for name in ("fedavg", "fedmedian") for seed in (0, 1)}
+    begun = [line for line in done.stdout.splitlines() if " of the sweep: " in line]
+    assert [line.partition(":")[0] for line in begun] == [
+        f"run {number} of the sweep" for number in (1, 2, 3, 4)
+    ]
+    assert begun[3].endswith("strategy=fedmedian seed=1")
     assert "| fedmedian |" in (tmp_path / "sweep" / "table.md").read_text()
 
 
