@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -150,6 +151,7 @@ def export(arguments: Sequence[str]) -> None:
     if given.format == "mlflow":  # one model with all of them
         if (given.client, given.community, given.model) != (None, None, None):
             parser.error("--format mlflow holds all models; leave --client and the like out")
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of three files
         save(run, given.to)
         print(given.to)
         return

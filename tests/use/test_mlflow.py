@@ -164,11 +164,17 @@ def _imports(code: Path, modules: set[str]) -> set[str]:
 
 
 @torch.no_grad()
-def test_whole_numbers_are_taken_as_numbers(hospitals: FinishedRun, tmp_path: Path) -> None:
+def test_whole_numbers_are_taken_as_numbers(
+    hospitals: FinishedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import mlflow.pyfunc
     import pandas as pd
+    from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR as BARS
 
+    monkeypatch.setenv(BARS.name, "true")
+    monkeypatch.delenv(BARS.name)
     command([str(hospitals.folder), "--format", "mlflow", "--to", str(tmp_path / "model")])
+    assert not BARS.get()
     rows = pd.DataFrame({"age": [3, 40], "colour": ["red", "blue"]})
     assert rows["age"].dtype.kind == "i"
     found = mlflow.pyfunc.load_model(str(tmp_path / "model")).predict(rows, params={"client": "n"})
