@@ -62,7 +62,8 @@ small one between convolutions, and `own_dense` (101,770) nearly all its paramet
 weight as the product of two matrices, that of `experts` (204,494) has four dense layers in one
 tensor, and that of `weight_norm` (101,898) computes its weight from rows and their norms. `text`
 (644,810) is the classifier of texts of fl-app, with 28 of 10,000 words for an image. Plain training
-takes a step of all vectors, most with a gradient of zero, and DP-SGD draws noise for all.
+takes a step of all vectors, most with a gradient of zero, and DP-SGD draws noise for those that the
+batch reads, and for all at the end.
 """
 
 

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from fl_app.client.clipped_gradients import SampleGradients, gradients_of
 from fl_app.client.draws import keyed_layers
 from fl_app.client.layer_calls import Watched, calls_of, is_separable
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
+from fl_app.client.pending_noise import pending
 from fl_app.client.private_losses import mean_of_clipped
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.stragglers import most
@@ -99,22 +101,29 @@ def train_privately(
     source = job.noise if isinstance(job.noise, SystemNumbers) else job.generator
     each_epoch = max(release.steps // max(most(settings.epochs), 1), 1)
     total, count = torch.zeros((), dtype=torch.float64, device=job.labels.device), 0
-    with _clipping(flat.module, bounded.clip, expected) as add_clipped:
-        starts = [p.detach().clone() for p in parameters]
-        sums = {p: torch.empty_like(p, requires_grad=False) for p in parameters}
+    module, set_to_noise = flat.module, partial(set_noise, deviation)
+    with (
+        _clipping(module, bounded.clip, expected) as add_clipped,
+        pending(module, settings, set_to_noise) as late,
+    ):
+        starts = [p.detach().clone() for p in parameters] if settings.proximal else []
+        noisy = {p: torch.empty_like(p, requires_grad=False) for p in parameters if p not in late}
+        sums = noisy | {p: each.sums for p, each in late.items()}
         for step, batch in enumerate(_batches(len(job.labels), release, source)):
             if step % each_epoch == 0:
                 total, count = torch.zeros_like(total), 0
             optimiser.zero_grad()  # the sums are no place for what a backward pass adds
             chosen = batch.to(job.labels.device)
-            for noisy in sums.values():
-                set_noise(deviation, noisy)
+            for each in noisy.values():
+                set_to_noise(each)
             loss = add_clipped(sums, job.images[chosen], job.labels[chosen])
-            for parameter, noisy in sums.items():
-                parameter.grad = noisy
+            for parameter, each in noisy.items():
+                parameter.grad = each
             if settings.proximal:
                 pull(parameters, starts, settings.proximal)
             optimiser.step()
+            for embedding in late.values():
+                embedding.step()
             total, count = total + loss, count + len(batch)
     return TrainingResult(flat.vector(), float(total) / max(count, 1), perf_counter() - began)
 
