@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import audit_faults as faults
+from audit_lookups import certain_word
 from audit_trials import (
     BATCHES,
     SAMPLES,
@@ -58,6 +59,12 @@ def of_sample(
         name=name, words=words, rounds=rounds, seen=seen, start=certain,
         inside=with_samples(SIZE, copies=copies), outside=with_samples(0.0, copies=copies),
     )  # fmt: skip
+
+
+def of_word(name: str, *words: str) -> Case:
+    """Return a case whose canary looks up a row of an embedding in four steps on all samples."""
+    own = "network._target_=audit_lookups.Lookups", "client.epochs=4"
+    return replace(of_sample(name, *WHOLE, SAMPLE, FOUR, *own, *words), start=certain_word)
 
 
 def of_mistake(name: str, *words: str, rounds: int = 1) -> Case:
@@ -160,6 +167,7 @@ def _of_samples() -> list[Row]:
         of_sample("epsilon 4, one step, gradients stored by Opacus", *WHOLE, SAMPLE, FOUR, own),
         of_sample("epsilon 10, one step on all samples", *WHOLE, SAMPLE, TEN),
         of_sample("`sample_dp_round`, epsilon 1, 3 rounds", *WHOLE, *each, rounds=3),
+        of_word("epsilon 4, four steps, a row of an embedding"),
     ]
     drawn = [
         of_sample("epsilon 4, drawn batches of a tenth", *BATCHES, SAMPLE, FOUR),
@@ -221,6 +229,8 @@ def _faulty() -> list[Row]:
     return [
         _fault(of_sample("`sample_dp`: a tenth of the noise", *sample, ONE),
                faults.weak_sample_noise),
+        _fault(of_word("`sample_dp`: rows of an embedding without their last noise"),
+               faults.noise_left_out),
         _fault(of_sample("`sample_dp`: gradients not clipped", *sample, ONE),
                faults.unclipped_samples),
         _fault(of_sample("`sample_dp`: all samples in each batch", *BATCHES, SAMPLE, ONE),

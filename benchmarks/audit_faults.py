@@ -13,6 +13,7 @@ from fl_app.client import local_dp, private_losses, private_training, sketch_rel
 from fl_app.client.accountant import Release
 from fl_app.client.clipped_gradients import SampleGradients
 from fl_app.client.learner import TrainingJob
+from fl_app.client.pending_noise import PendingNoise
 from fl_app.client.weight_products import Sums
 
 Fault = Callable[[], AbstractContextManager[Any]]
@@ -28,6 +29,17 @@ def weak_sample_noise() -> AbstractContextManager[Any]:
         return lambda deviation, like: noise(WEAK * deviation, like)
 
     return patch.object(private_training, "_normals", weak)
+
+
+def noise_left_out() -> AbstractContextManager[Any]:
+    """Let rows of embeddings stay without the noise since they were read last."""
+    sound = PendingNoise.settle
+
+    def of_read(self: PendingNoise, rows: Tensor | None = None) -> None:
+        if rows is not None:
+            sound(self, rows)
+
+    return patch.object(PendingNoise, "settle", of_read)
 
 
 def unclipped_samples() -> AbstractContextManager[Any]:

@@ -33,6 +33,7 @@ from fl_app.client.accountant import Release
 from fl_app.client.layer_calls import is_separable
 from fl_app.client.learner import Learner
 from fl_app.client.mixture import MixtureLearner
+from fl_app.client.pending_noise import pending
 from fl_app.client.private_losses import SHARED, TOLD
 from fl_app.client.sgd import SgdLearner
 from fl_app.client_app import FederatedClient
@@ -43,7 +44,7 @@ from fl_app.ingress.introductions import Identity
 from fl_app.ingress.placements import PLACE, PlacementAnswer
 from fl_app.learner_reports import HELD_OUT, OFFERED, PREFIX, request
 from fl_app.masking import stages
-from fl_app.params import to_bytes
+from fl_app.params import FlatModule, to_bytes
 from fl_app.strategies.trial import LOSSES as TRIAL
 
 HONEST = [each for each in rows() if each.part in ("sample", "client", "sketch", "losses")]
@@ -116,7 +117,16 @@ def test_both_ways_of_clipping_are_tried() -> None:
     assert is_separable(Linear((1, 8, 8), 10))
     assert not is_separable(Stored((1, 8, 8), 10))
     names = {each.case.config.network.path for each in HONEST}
-    assert names == {"audit_trials.Linear", "audit_trials.Stored"}
+    assert names == {"audit_trials.Linear", "audit_trials.Stored", "audit_lookups.Lookups"}
+
+
+def test_the_embedding_of_the_audit_has_late_noise() -> None:
+    (case,) = (each.case for each in HONEST if "embedding" in each.case.name)
+    client = client_wiring.client(case.config, 0)
+    flat = client.learner.flat
+    assert isinstance(flat, FlatModule)
+    with pending(flat.module, client.learner.settings, torch.Tensor.normal_) as late:
+        assert [*late] == [*flat.module.parameters()]
 
 
 def test_the_page_tells_which_bounds_are_above_their_ledger() -> None:
@@ -126,10 +136,10 @@ def test_the_page_tells_which_bounds_are_above_their_ledger() -> None:
         found[each.case.name, each.part] = {"ledger": 1.5, "doubled": None, **audit}
     text = "\n".join(page.page(found))
     gaussian = [each.case.name for each in HONEST if each.gaussian]
-    assert f"bounds above the ledger: {', '.join(gaussian)}; 14 of 14 planted faults" in text
+    assert f"bounds above the ledger: {', '.join(gaussian)}; 15 of 15 planted faults" in text
     for key in found:
         found[key]["gaussian"] = 1.2
-    assert "no bound above its ledger; 0 of 14 planted faults" in "\n".join(page.page(found))
+    assert "no bound above its ledger; 0 of 15 planted faults" in "\n".join(page.page(found))
 
 
 READ: dict[type, dict[str, str | None]] = {
