@@ -13,12 +13,12 @@ LARGEST = 0.5 * STEPS * CLUSTERED
 """Largest norm of a client's summed updates without noise: learning rate times steps, clip 1."""
 METHODS = {
     "flic, contrast": (),
-    "flic": ("graph.contrast=false",),
+    "flic": (),
     "cfl_clusters, contrast": ("strategy=cfl_clusters", "strategy.gap_above=null"),
-    "cfl_clusters": ("strategy=cfl_clusters", "graph.contrast=false"),
-    "communities": ("strategy=communities", "graph.contrast=false"),
-    "dcfl": ("strategy=dcfl", "graph.contrast=false"),
-    "ifca": ("strategy=ifca", "graph.contrast=false"),
+    "cfl_clusters": ("strategy=cfl_clusters",),
+    "communities": ("strategy=communities",),
+    "dcfl": ("strategy=dcfl",),
+    "ifca": ("strategy=ifca",),
 }
 CLAIM = "flic, contrast"
 MAIN = "label swap"
@@ -35,7 +35,7 @@ BESIDE = ("flic, contrast", "flic", "ifca")
 PAPER, PAPER_SAMPLES, BUDGET = "as DCFL's paper", 3000, 10.0
 CLAIMED: dict[str, tuple[str, ...]] = {
     "dcfl, contrast": ("strategy=dcfl",),
-    "fedavg": ("strategy=fedavg", "graph.contrast=false"),
+    "fedavg": ("strategy=fedavg",),
 }
 CLAIMS = ("dcfl, contrast", "dcfl", "cfl_clusters, contrast", "cfl_clusters", "fedavg")
 """Methods of the claim of DCFL's paper, that DCFL > CFL > FedAvg with an epsilon of 10."""
@@ -72,9 +72,9 @@ def words(setting: str, method: str, epsilon: float, samples: int, seed: int) ->
     found = [f"experiment={experiment}", *EVERY[method], f"seed={seed}"]
     found += [f"population.train_samples={samples}", f"client.batch_size={samples // PARTS}"]
     found += [f"privacy.epsilon={epsilon}", "strategy.participation=1.0"]
+    found.append(f"graph.contrast={'contrast' in method}".lower())  # runs are without by default
     if setting == PAPER:
-        contrast = ["graph.contrast=true"] if "contrast" in method else []
-        return [*found, *OF_PAPER, *contrast]
+        return [*found, *OF_PAPER]
     if "flic" not in method:
         found.append("~strategy.cluster_round")
     return found if setting == MAIN else [*found, *OTHERS[setting][0]]

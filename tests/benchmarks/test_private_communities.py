@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import private_cells
 import private_page
+from runs import PUBLISHED
 
 from fl_app.config import load
 
@@ -24,6 +25,14 @@ def test_every_cell_is_a_sound_configuration_of_its_own() -> None:
         mine = next(case for case in asked if case[0] == setting)
         rounds = 60 if setting == private_cells.PAPER else private_cells.ROUNDS
         assert load(private_cells.words(*mine)).rounds == rounds
+
+
+@pytest.mark.parametrize("setting", [private_cells.MAIN, private_cells.PAPER])
+@pytest.mark.parametrize("method", private_cells.EVERY)
+def test_methods_have_contrast_as_their_names_say(setting: str, method: str) -> None:
+    """In spite of the words of all runs, methods as published, which come first."""
+    config = load([*PUBLISHED, *private_cells.words(setting, method, 2.0, 4500, 0)])
+    assert config.graph.contrast is ("contrast" in method)
 
 
 def test_noise_beside_signal_is_that_of_a_worked_example() -> None:
