@@ -9,13 +9,14 @@ for each sample, in a network with its own layers in the place of recurrent ones
 least of several turns counts, since others use the machine too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
 from time import perf_counter, process_time
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from opacus.validators import ModuleValidator
 from table import REPO, arguments, header, machine, row
@@ -27,14 +28,16 @@ from fl_app.client.layer_calls import LAYERS, is_separable
 from fl_app.client.learner import TrainingJob
 from fl_app.client.private_training import Bounded, PrivateLearner
 from fl_app.client.sgd import SgdLearner
+from fl_app.client.training import trainable
 from fl_app.config import Config, load
 from fl_app.params import FlatModule
+from fl_app.system_numbers import SystemNumbers
 from fl_app.wiring import device, network, shared_population
 
 GPU = torch.cuda.is_available()
 PAGE = REPO / "docs" / "results" / ("dp_speed_gpu.md" if GPU else "dp_speed.md")
 CLOCK = "seconds, with the GPU's work done," if GPU else "processor time"
-SAMPLES, BATCHES, FEW = 600, (10, 50, 200), 2
+SAMPLES, BATCHES, FEW, DRAWS = 600, (10, 50, 200), 2, 20
 NETWORKS = {
     "linear": ("network=mlp", "network.hidden=[]"),
     "small_cnn": ("network=small_cnn",),
@@ -63,7 +66,8 @@ weight as the product of two matrices, that of `experts` (204,494) has four dens
 tensor, and that of `weight_norm` (101,898) computes its weight from rows and their norms. `text`
 (644,810) is the classifier of texts of fl-app, with 28 of 10,000 words for an image. Plain training
 takes a step of all vectors, most with a gradient of zero, and DP-SGD draws noise for those that the
-batch reads, and for all at the end.
+batch reads, and for all at the end. *noise* is the time of the normal numbers of all parameters
+alone. Of a million of them torch's generator, which DP-SGD has, takes {million}.
 """
 
 
@@ -75,11 +79,16 @@ def verdict(rows: Sequence[str]) -> str:
         (min(column), max(column)) for column in zip(*ratios, strict=True)
     )
     slow = [
-        f"`{name}` with batches of {batch} ({ratio})"
-        for name, batch, *_, ratio, _ in cells
+        f"`{name}` with batches of {batch} ({ratio}; {1 + float(noise) / float(plain):.1f})"
+        for name, batch, plain, _, noise, _, ratio, _ in cells
         if float(ratio) > MOST
     ]
-    more = f" More than {MOST:.0f} times: {', '.join(slow)}." if slow else ""
+    more = (
+        f" More than {MOST:.0f} times, with the ratio of plain training and the noise alone behind "
+        f"it: {', '.join(slow)}."
+        if slow
+        else ""
+    )
     known = ", ".join(layer.__name__ for layer in LAYERS)
     return (
         f"DP-SGD takes {least:.1f} to {most:.1f} times as long as plain training here.{more} One "
@@ -108,7 +117,7 @@ def _of_opacus(module: nn.Module) -> nn.Module:
 
 
 def seconds(config: Config, batch: int, turns: int) -> dict[str, float]:
-    """Return the least seconds of one epoch by kind of training."""
+    """Return the least seconds of one epoch by kind of training, and of the noise of its steps."""
     people, where = shared_population(config), device(config)
     data = people.client(0)
     flat = FlatModule(network(config, people.dataset), device=where)
@@ -134,7 +143,42 @@ def seconds(config: Config, batch: int, turns: int) -> dict[str, float]:
             began = clock()
             learner.train(job)
             found[name].append(clock() - began)
-    return {name: min(each[1:]) for name, each in found.items()}  # the first turn warms up
+    least = {name: min(each[1:]) for name, each in found.items()}  # the first turn warms up
+    noise = noise_seconds(trainable(flat.module), turns) * release.steps
+    return {name: least.get(name, noise) for name in ("plain", "private", "noise", "opacus")}
+
+
+def noise_seconds(parameters: Sequence[nn.Parameter], turns: int) -> float:
+    """Return the least seconds of normal numbers for all parameters, in memory that they have."""
+    noisy = [torch.empty_like(each, requires_grad=False) for each in parameters]
+    generator = torch.Generator(noisy[0].device).manual_seed(0)
+    found = []
+    for _ in range(turns * DRAWS):
+        began = clock()
+        for each in noisy:
+            each.normal_(generator=generator)
+        found.append(clock() - began)
+    return min(found)
+
+
+def of_sources(count: int, turns: int) -> str:
+    """Return the milliseconds of so many normal numbers from several generators, in words."""
+    found, made = np.empty(count, np.float32), torch.empty(count)
+    generator = torch.Generator().manual_seed(0)
+    sources: dict[str, Callable[[], object]] = {"": lambda: made.normal_(generator=generator)}
+    for bits in (np.random.SFC64, np.random.Philox):
+        draw = np.random.Generator(bits(0))
+        sources[f"NumPy's {bits.__name__} "] = partial(
+            draw.standard_normal, dtype=np.float32, out=found
+        )
+    sources["AES-256 of `privacy.randomness=system` "] = partial(
+        SystemNumbers().standard_normal, count, np.float32
+    )
+    words = []
+    for name, draw in sources.items():
+        seconds = [-process_time() + (draw(), process_time())[1] for _ in range(turns)]
+        words.append(f"{name}{1000 * min(seconds):.1f} ms")
+    return ", ".join(words)
 
 
 def main() -> None:
@@ -145,9 +189,11 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     given = HEAD.format(machine=machine(), samples=SAMPLES, turns=options.turns, few=FEW,
-                        clock=CLOCK, where=" on a GPU" if GPU else "")  # fmt: skip
-    lines = [given, *header("network", "batch", "plain, ms", "DP-SGD, ms", "with Opacus, ms",
-                            "DP-SGD / plain", "with Opacus / plain")]  # fmt: skip
+                        clock=CLOCK, where=" on a GPU" if GPU else "",
+                        million=of_sources(1_000_000, options.turns))  # fmt: skip
+    lines = [given, *header("network", "batch", "plain, ms", "DP-SGD, ms", "noise, ms",
+                            "with Opacus, ms", "DP-SGD / plain",
+                            "with Opacus / plain")]  # fmt: skip
     for (name, words), batch in product(NETWORKS.items(), BATCHES):
         config = load([
             "data=mnist", f"data.root={options.data.resolve()}", "population=iid", *words,
