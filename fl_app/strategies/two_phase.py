@@ -32,8 +32,9 @@ from fl_app.types import Labels
 
 HEARD = 6.0
 """Where not all train in a round, the rounds in which a client trains on average before the own
-graph is asked beside contrast. That sees more with each of them, and little of groups that the own
-graph has mixed: each community has few replies in a round."""
+graph is asked beside contrast, if enough rounds are left to judge what it finds. Contrast sees more
+with each of them, and little of groups that the own graph has mixed: each community has few replies
+in a round."""
 LATER = 4
 """Contrast looks for groups again after one further round in LATER of those that it has waited."""
 
@@ -198,16 +199,15 @@ class TwoPhase(CommunityStrategy):
         at, undone = self.state.clustered_at, self.state.undone_at
         if at is None:
             return self.is_due(server_round)
-        if self.state.waits:
-            return self._is_heard(server_round)
         left = self.context.rounds - server_round
+        if self.state.waits:
+            return self._is_heard(server_round) and left >= LOOKS[-1]
         return undone is not None and server_round - undone >= at and left >= LOOKS[-1]
 
     def _is_heard(self, server_round: int) -> bool:
         """Whether clients trained often enough for the own graph, if it is asked at all."""
-        share, left = self.sampler.participation, self.context.rounds - server_round
-        whole = share == 1 or not self.context.or_own
-        return whole or share * server_round >= HEARD or left <= LOOKS[0]
+        share = self.sampler.participation
+        return share == 1 or not self.context.or_own or share * server_round >= HEARD
 
     def _looks_again(self, server_round: int) -> bool:
         """Whether contrast looks for groups again after this round."""
