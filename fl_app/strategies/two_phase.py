@@ -30,7 +30,7 @@ from fl_app.strategies.roster import roster
 from fl_app.strategies.trial import JudgedState, begin, learn, of_communities, offered
 from fl_app.types import Labels
 
-HEARD = 6.0
+HEARD = 4.0
 """Where not all train in a round, the rounds in which a client trains on average before the own
 graph is asked beside contrast, if enough rounds are left to judge what it finds. Contrast sees more
 with each of them, and little of groups that the own graph has mixed: each community has few replies

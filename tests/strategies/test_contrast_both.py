@@ -14,6 +14,7 @@ from told import told_losses
 
 from fl_app import config
 from fl_app.evaluation.benefit import Verdict
+from fl_app.graph.communities import canonical
 from fl_app.learner_reports import HELD_OUT, packed
 from fl_app.records.history import UNDONE
 from fl_app.server_wiring import strategy as built_strategy
@@ -102,12 +103,12 @@ def test_where_contrast_knows_nobody_the_own_graph_is_asked(
     assert state.clustered_at == 3
 
 
-@pytest.mark.parametrize(("share", "rounds", "asked"), [(0.5, 22, 12), (0.5, 21, 99), (0.1, 40, 3)])
+@pytest.mark.parametrize(("share", "rounds", "asked"), [(0.5, 18, 8), (0.5, 17, 99), (0.1, 40, 3)])
 @pytest.mark.parametrize("name", ["flic", "late"])
 def test_where_few_train_the_own_graph_waits_if_contrast_knows_anybody(
     name: str, share: float, rounds: int, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client trains in 6 of 12 rounds, 10 are to be left, and one reply shows no common drift."""
+    """A client trains in 4 of 8 rounds, 10 are to be left, and one reply shows no common drift."""
     strategy = _built(name, rounds=rounds, participation=share, fallback=False)
     state: Any = strategy.state
     monkeypatch.setattr(state.sums, "labels", lambda among: np.zeros(len(among), int))
@@ -120,16 +121,26 @@ def test_where_few_train_the_own_graph_waits_if_contrast_knows_anybody(
 
 
 @pytest.mark.parametrize("name", ONCE_METHODS)
-def test_what_contrast_finds_while_the_own_graph_waits_stays(name: str) -> None:
+def test_what_contrast_finds_while_the_own_graph_waits_stays(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     strategy = _built(name, rounds=40, participation=0.5, fallback=False)
     state: Any = strategy.state
+    sums, groups = state.sums.vectors, 1
+
+    def labels(among: np.ndarray | None = None) -> np.ndarray:
+        rows = np.arange(len(sums.client_ids)) if among is None else among
+        return canonical(sums.ids_of(rows) % groups)
+
+    monkeypatch.setattr(state.sums, "labels", labels)
+    monkeypatch.setattr(state.graph, "labels", lambda among: np.arange(len(among)) % 2)
     for now in range(1, 20):
-        client = _steps(GROUPS * (now > 5))
-        play(strategy, roster(CLIENTS), range(now, now + 1), client=client)
+        groups = 1 if now < 6 else 3
+        play(strategy, roster(CLIENTS), range(now, now + 1), client=_steps(GROUPS))
         assert not _by_own(strategy)
-        assert state.waits == (now >= 3 and len(state.communities.models) == 1)
-    assert state.clustered_at < 12
-    assert parts(strategy) == {frozenset(range(k, CLIENTS, 3)) for k in range(3)}
+        assert state.waits == (3 <= now < 6)
+    assert state.clustered_at == 6
+    assert len(parts(strategy)) == 3
 
 
 @pytest.mark.parametrize("name", list(METHODS))
