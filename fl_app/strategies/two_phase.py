@@ -267,7 +267,8 @@ class TwoPhase(CommunityStrategy):
         """
         state, anew = self.state, self.clusters_anew(server_round)
         if anew:
-            state.waits = len(state.sums) > 0 and not self._is_heard(server_round)
+            in_time = self.context.rounds - server_round >= LOOKS[-1]
+            state.waits = in_time and len(state.sums) > 0 and not self._is_heard(server_round)
         ids, labels, own = self.look(own=anew and not state.waits)
         if not len(ids):
             return False
