@@ -32,9 +32,9 @@ from fl_app.types import Labels
 
 HEARD = 4.0
 """Where not all train in a round, the rounds in which a client trains on average before the own
-graph is asked beside contrast, if enough rounds are left to judge what it finds. Contrast sees more
-with each of them, and little of groups that the own graph has mixed: each community has few replies
-in a round."""
+graph is asked beside contrast. Contrast sees more with each of them, and little of groups that the
+own graph has mixed: each community has few replies in a round. It waits no longer than until the
+last round after which enough are left to judge what it finds."""
 LATER = 4
 """Contrast looks for groups again after one further round in LATER of those that it has waited."""
 
@@ -201,13 +201,14 @@ class TwoPhase(CommunityStrategy):
             return self.is_due(server_round)
         left = self.context.rounds - server_round
         if self.state.waits:
-            return self._is_heard(server_round) and left >= LOOKS[-1]
+            return left >= LOOKS[-1] and not self._is_to_wait(server_round)
         return undone is not None and server_round - undone >= at and left >= LOOKS[-1]
 
-    def _is_heard(self, server_round: int) -> bool:
-        """Whether clients trained often enough for the own graph, if it is asked at all."""
-        share = self.sampler.participation
-        return share == 1 or not self.context.or_own or share * server_round >= HEARD
+    def _is_to_wait(self, server_round: int) -> bool:
+        """Whether the own graph waits, and is not asked after this round: see `HEARD`."""
+        share, left = self.sampler.participation, self.context.rounds - server_round
+        early = self.context.or_own and share < 1 and share * server_round < HEARD
+        return early and left > LOOKS[-1]
 
     def _looks_again(self, server_round: int) -> bool:
         """Whether contrast looks for groups again after this round."""
@@ -267,8 +268,7 @@ class TwoPhase(CommunityStrategy):
         """
         state, anew = self.state, self.clusters_anew(server_round)
         if anew:
-            in_time = self.context.rounds - server_round >= LOOKS[-1]
-            state.waits = in_time and len(state.sums) > 0 and not self._is_heard(server_round)
+            state.waits = len(state.sums) > 0 and self._is_to_wait(server_round)
         ids, labels, own = self.look(own=anew and not state.waits)
         if not len(ids):
             return False
