@@ -34,7 +34,8 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
+from fl_app.strategies.two_phase import TwoPhase
+from fl_app.strategies.two_phase_state import TwoPhaseState
 from fl_app.types import Fallback, Labels, Participation, PositiveInt
 from fl_app.used_with import UsedWith
 

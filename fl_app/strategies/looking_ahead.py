@@ -9,7 +9,8 @@ from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.cohort import Aggregated, FitFailures, FitReplies
 from fl_app.strategies.graph_use import view_of, with_nearest
 from fl_app.strategies.outcome import View
-from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
+from fl_app.strategies.two_phase import TwoPhase
+from fl_app.strategies.two_phase_state import TwoPhaseState
 from fl_app.types import Labels
 
 

@@ -1,15 +1,13 @@
 """Methods that first train one model, cluster the clients once, and train one per community."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from math import ceil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from flwr.common import Parameters
 from flwr.server.client_manager import ClientManager
 
-from fl_app.graph.client_graph import ClientGraph
 from fl_app.records.history import FELL_BACK, UNDONE
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import (
@@ -22,12 +20,13 @@ from fl_app.strategies.cohort import (
 )
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import LOOKS, decide
-from fl_app.strategies.graph_use import add_updates, unused_graph
+from fl_app.strategies.graph_use import add_updates
 from fl_app.strategies.outcome import Event, Outcome, clustering
 from fl_app.strategies.regrouping import inside, regrouped, split_by, splits
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
-from fl_app.strategies.trial import JudgedState, begin, learn, of_communities, offered
+from fl_app.strategies.trial import begin, learn, of_communities, offered
+from fl_app.strategies.two_phase_state import TwoPhaseState
 from fl_app.types import Labels
 
 HEARD = 4.0
@@ -35,34 +34,6 @@ HEARD = 4.0
 graph is asked beside contrast. Contrast sees more with each of them, and little of groups that the
 own graph has mixed: each community has few replies in a round. It waits no longer than until the
 last round after which enough are left to judge what it finds."""
-LATER = 4
-"""Contrast looks for groups again after one further round in LATER of those that it has waited."""
-
-
-@dataclass(kw_only=True)
-class TwoPhaseState(JudgedState):
-    """The state of such a method in a checkpoint."""
-
-    sums: ClientGraph = field(default_factory=unused_graph)
-    """With contrast, the cumulated updates of each client, and their cosines; else empty."""
-    clustered_at: int | None = None
-    """The round after which the clients were clustered; None: not yet."""
-    searches: int = 0
-    """How often communities were looked for."""
-    grouped: bool = False
-    """Whether there were several."""
-    by_own: bool = False
-    """With contrast=both, whether they are those of the method's own graph."""
-    undone_at: int | None = None
-    """The round in which the last clustering was undone; None: it was not."""
-    open: bool = False
-    """Whether clients without a community train the model of the last one: some fell back to it."""
-    look_at: int = 0
-    """The round after which contrast looks for groups again."""
-    waits: bool = False
-    """With contrast=both, whether the own graph is still to be asked: see `HEARD`."""
-    idle: list[int] = field(default_factory=list)
-    """The clients of which an event has told that they belong to no community."""
 
 
 class TwoPhase(CommunityStrategy):
@@ -134,7 +105,7 @@ class TwoPhase(CommunityStrategy):
     @property
     def asks_own(self) -> bool:
         """Whether the method's own graph is to find communities."""
-        awaited = self.afresh or self.state.waits
+        awaited = self.state.afresh or self.state.waits
         return not self.context.contrast or (self.context.or_own and awaited)
 
     def configure_fit(
@@ -183,12 +154,7 @@ class TwoPhase(CommunityStrategy):
     def _seeks(self) -> bool:
         """Whether communities are still to be found."""
         awaited = self.state.by_own or not self.state.grouped
-        return self.afresh or (self.context.contrast and awaited)
-
-    @property
-    def afresh(self) -> bool:
-        """Whether the clients are not clustered yet, or no longer."""
-        return self.state.clustered_at is None or self.state.undone_at is not None
+        return self.state.afresh or (self.context.contrast and awaited)
 
     def clusters_after(self, server_round: int) -> bool:
         """Whether communities are looked for after this round."""
@@ -212,14 +178,7 @@ class TwoPhase(CommunityStrategy):
 
     def _looks_again(self, server_round: int) -> bool:
         """Whether contrast looks for groups again after this round."""
-        return self._since is not None and self._seeks and server_round >= self.state.look_at
-
-    @property
-    def _since(self) -> int | None:
-        """The round since which contrast looks for groups; None: it does not."""
-        if self.state.undone_at is None:
-            return self.state.clustered_at
-        return self.state.undone_at if self.state.by_own else None
+        return self.state.since is not None and self._seeks and server_round >= self.state.look_at
 
     def _joining(self, new: Sequence[int]) -> list[int]:
         """Return which clients without a community train and join one; the others are idle."""
@@ -272,32 +231,37 @@ class TwoPhase(CommunityStrategy):
         ids, labels, own = self.look(own=anew and not state.waits)
         if not len(ids):
             return False
-        now, several = state.communities, bool(labels.any())
-        again, members = state.searches > 0, _members(ids, labels)
-        state.searches += 1
-        waited = 0 if anew else server_round - (self._since or 0)
-        state.look_at = server_round + max(1, ceil(waited / LATER))
-        if len(now.models) > 1:
-            if not splits(members, now.members) and server_round - (self._since or 0) >= LOOKS[0]:
-                members = inside(state.sums, ids, now.members)
-            if not splits(members, now.members):
-                return False
-            members = split_by(members, now.members)
-            several = True
-        state.grouped = several
-        state.waits &= not several
-        if anew or several:
-            state.undone_at, state.by_own = None, own
-        if again and not several:
+        state.search(server_round, anew=anew)
+        members, several = _members(ids, labels), bool(labels.any())
+        if len(state.communities.models) > 1:
+            members, several = self._split(server_round, ids, members), True
+        if members:
+            state.found(anew=anew, several=several, own=own)
+        if not members or (state.searches > 1 and not several):
             return False
-        if len(now.models) > 1:
-            state.evaluated = {}  # its rows are those of the models before
-        found = state.communities = regrouped(now, members)
-        state.clustered_at, state.open = server_round, False
-        if self.judges and len(found.models) > 1:
-            begin(state, server_round)
-        self.events.append(clustering(np.array(list(found.members.values()), int)))
+        self._begin(server_round, members)
         return True
+
+    def _split(
+        self, server_round: int, client_ids: Labels, found: Mapping[int, int]
+    ) -> dict[int, int]:
+        """Return the communities, of which those that contrast splits are as it says; else none."""
+        before = self.state.communities.members
+        if not splits(found, before) and server_round - (self.state.since or 0) >= LOOKS[0]:
+            found = inside(self.state.sums, client_ids, before)
+        return split_by(found, before) if splits(found, before) else {}
+
+    def _begin(self, server_round: int, members: Mapping[int, int]) -> None:
+        """Let each community begin with a model of its own, on trial if there are several."""
+        state = self.state
+        if len(state.communities.models) > 1:
+            state.evaluated = {}  # its rows are those of the models before
+        state.communities = regrouped(state.communities, members)
+        state.clustered_at, state.open = server_round, False
+        if self.judges and len(state.communities.models) > 1:
+            begin(state, server_round)
+        labels = np.array(list(state.communities.members.values()), int)
+        self.events.append(clustering(labels))
 
     def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:
         """Return each client's row; while the clustering is on trial, also the common model.

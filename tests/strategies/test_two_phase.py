@@ -13,7 +13,8 @@ from fl_app.params import from_bytes, to_bytes
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event
 from fl_app.strategies.replies import Replies, TooFewRepliesError
 from fl_app.strategies.state import Communities
-from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
+from fl_app.strategies.two_phase import TwoPhase
+from fl_app.strategies.two_phase_state import TwoPhaseState
 from fl_app.testing.toy import SIZE, context, play, reply, roster
 from fl_app.types import Labels
 

@@ -14,7 +14,8 @@ from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
+from fl_app.strategies.two_phase import TwoPhase
+from fl_app.strategies.two_phase_state import TwoPhaseState
 from fl_app.types import Labels, Matrix, Participation
 
 
