@@ -144,6 +144,15 @@ class FlatModule:
         self._set_constants()
         self._sources = {id(tensor): name for name, tensor in (pieces | others).items()}
 
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield all tensors of the module, and those that are kept beside it."""
+        yield from self.module.parameters()
+        yield from self.module.buffers()
+        yield self.flat
+        yield from self._constants.values()
+        for apart in self._apart:
+            yield from apart
+
     def _views(self) -> Iterator[torch.Tensor]:
         parts = torch.split(self.flat, list(self.layout.sizes))
         return (part.view(shape) for part, shape in zip(parts, self.layout.shapes, strict=True))

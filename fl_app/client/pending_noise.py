@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from fl_app.client.layer_calls import kind, trained_layers
 from fl_app.client.training import Settings
+from fl_app.params import FlatModule
 
 LARGE = 1 << 16
 """Entries of a weight from which its noise is drawn late."""
@@ -97,14 +98,14 @@ class _Watched(nn.Parameter):
 
 @contextmanager
 def pending(
-    module: nn.Module, settings: Settings, draw: Draw
+    flat: FlatModule, settings: Settings, draw: Draw
 ) -> Iterator[dict[nn.Parameter, PendingNoise]]:
     """Yield the large embeddings of a module, whose noise is late, and add what is left at the end.
 
     None with momentum, weight decay or a proximal term, by which earlier noise changes a step.
     """
     rate = settings.learning_rate
-    late = {each: PendingNoise(each, rate, draw) for each in _embeddings(module, settings)}
+    late = {each: PendingNoise(each, rate, draw) for each in _embeddings(flat, settings)}
     for weight, each in late.items():
         weight.__class__ = type("Watched", (_Watched,), {"pending": each})
     try:
@@ -117,13 +118,16 @@ def pending(
             weight.__class__ = nn.Parameter
 
 
-def _embeddings(module: nn.Module, settings: Settings) -> list[nn.Parameter]:
-    """Return the large weights on the CPU that nothing but layers of lookups has."""
+def _embeddings(flat: FlatModule, settings: Settings) -> list[nn.Parameter]:
+    """Return the large weights on the CPU that nothing but layers of lookups has.
+
+    Reads of a further tensor of the same memory, such as one that a network keeps, are not seen.
+    """
     if settings.momentum or settings.weight_decay or settings.proximal:
         return []
-    if any(_is_compiled(each) for each in module.modules()):
+    if any(_is_compiled(each) for each in flat.module.modules()):
         return []
-    layers = trained_layers(module)
+    layers = trained_layers(flat.module)
     lookups: list[Any] = [each for each in layers if kind(each) is nn.Embedding]
     others = {p for each in layers if each not in lookups for p in each.parameters()}
     return [
@@ -133,7 +137,15 @@ def _embeddings(module: nn.Module, settings: Settings) -> list[nn.Parameter]:
         and weight not in others
         and weight.numel() >= LARGE
         and weight.device.type == "cpu"
+        and not _is_shared(weight, flat)
     ]
+
+
+def _is_shared(weight: Tensor, flat: FlatModule) -> bool:
+    """Whether a tensor that is not of the flat module may have the memory of a weight."""
+    memory, uses = weight.untyped_storage(), getattr(torch._C, "_storage_Use_Count", None)
+    known = sum(each.untyped_storage()._cdata == memory._cdata for each in flat.tensors())
+    return uses is None or uses(memory._cdata) > known + 1  # one is `memory`
 
 
 def _is_compiled(layer: nn.Module) -> bool:

@@ -101,10 +101,10 @@ def train_privately(
     source = job.noise if isinstance(job.noise, SystemNumbers) else job.generator
     each_epoch = max(release.steps // max(most(settings.epochs), 1), 1)
     total, count = torch.zeros((), dtype=torch.float64, device=job.labels.device), 0
-    module, set_to_noise = flat.module, partial(set_noise, deviation)
+    set_to_noise = partial(set_noise, deviation)
     with (
-        _clipping(module, bounded.clip, expected) as add_clipped,
-        pending(module, settings, set_to_noise) as late,
+        _clipping(flat.module, bounded.clip, expected) as add_clipped,
+        pending(flat, settings, set_to_noise) as late,
     ):
         starts = [p.detach().clone() for p in parameters] if settings.proximal else []
         noisy = {p: torch.empty_like(p, requires_grad=False) for p in parameters if p not in late}
