@@ -404,6 +404,47 @@ def test_one_run_has_nothing_that_varies(tmp_path: Path) -> None:
     assert aggregate(jobs).best("accuracy") == set()
 
 
+def test_a_setting_that_a_method_lacks_is_no_default(tmp_path: Path) -> None:
+    for name, own in (("flic", {"strategy.cluster_round": 4}), ("late", {}), ("fedavg", {})):
+        _run(tmp_path / name, {"strategy": name} | own, 0.5)
+        settings = {} if name == "fedavg" else {"cluster_round": 20}
+        (tmp_path / name / "config.yaml").write_text(yaml.safe_dump({"strategy": settings}))
+    _run(tmp_path / "old", {"strategy": "ifca"}, 0.5)  # without a configuration nothing is known
+    comparison = _compared(tmp_path)
+    lines = markdown(comparison, "x")[-4:]
+    assert [line.split(" | ")[:2] for line in lines] == [
+        ["| fedavg", "-"],
+        ["| flic", "4"],
+        ["| late", "default"],
+        ["| ifca", "default"],
+    ]
+    rows = csv.DictReader(to_csv(comparison).splitlines())
+    assert [row["strategy.cluster_round"] for row in rows] == ["", "4", "default", "default"]
+    assert "<td>-</td>" in page(comparison, "x", [])
+
+
+def test_captions_tell_of_a_spread_only_over_several_seeds(tmp_path: Path) -> None:
+    several = page(_compared(_sweep(tmp_path / "several")), "x", [])
+    assert several.count("over the rounds: mean and standard deviation over the seeds.<") == 1
+    assert "at the end: one marker per seed, a bar at the mean.<" in several
+    for number, strategy in enumerate(("flic", "ifca")):
+        _run(tmp_path / "one" / str(number), {"strategy": strategy}, 0.5)
+    alone = page(_compared(tmp_path / "one"), "x", [])
+    assert "Accuracy over the rounds.<" in alone
+    assert "Accuracy at the end.<" in alone
+
+
+def test_the_rule_of_bold_values_stands_only_where_one_is_bold(tmp_path: Path) -> None:
+    told = _compared(_sweep(tmp_path / "several"))
+    assert "% Bold: the best value" in to_latex(told)
+    assert tables.RULE in page(told, "x", [])
+    for number, strategy in enumerate(("flic", "ifca")):
+        _run(tmp_path / "one" / str(number), {"strategy": strategy}, 0.5 + number / 10)
+    alone = _compared(tmp_path / "one")
+    assert "Bold" not in to_latex(alone)
+    assert tables.RULE not in page(alone, "x", [])
+
+
 def test_csv_has_the_numbers_and_latex_the_table(tmp_path: Path) -> None:
     comparison = _compared(_sweep(tmp_path))
     first, *_ = csv.DictReader(to_csv(comparison).splitlines())

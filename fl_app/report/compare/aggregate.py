@@ -3,16 +3,19 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from fl_app.report.compare.jobs import Job
+from fl_app.report.compare.jobs import Job, lacking
 from fl_app.report.compare.measures import MEASURES, known
 
 METHOD = ("strategy", "graph")
 """Config groups whose keys define the method; all other keys define the setting."""
 DEFAULT = "default"
 """The value of a setting that a run was not given."""
+ABSENT = "-"
+"""What a table shows for a setting that the options of a run do not have."""
 SCALARS = ("experiment_name", "rounds", "fallback")
 """Settings at the top of `conf/config.yaml`, where all other keys are groups of options."""
 MOST_KEYS = 6
@@ -34,11 +37,15 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One combination: its value of every key, its runs, and the measures that it has."""
+    """One combination: its value of every key, its runs, and the measures that it has.
+
+    absent: the keys that its options do not have, such as a round of clustering in FedAvg.
+    """
 
     values: tuple[str, ...]
     jobs: tuple[Job, ...]
     cells: Mapping[str, Spread]
+    absent: frozenset[str] = frozenset()
 
     @property
     def seeds(self) -> tuple[str, ...]:
@@ -148,8 +155,17 @@ def aggregate(jobs: Sequence[Job], *, measures: Sequence[str] | None = None) -> 
         common={k: v for k, v in jobs[0].overrides.items() if k not in keys},
         seeds=_sorted_seeds(jobs),
         measures=tuple(m for m in asked if any(job.measured.get(m) is not None for job in jobs)),
-        rows=tuple(Row(values, tuple(group), _cells(group)) for values, group in groups.items()),
+        rows=tuple(
+            Row(values, tuple(group), _cells(group), _absent(keys, values, group[0].folder))
+            for values, group in groups.items()
+        ),
     )
+
+
+def _absent(keys: Sequence[str], values: Sequence[str], folder: Path) -> frozenset[str]:
+    """Return the keys without a value that the configuration of a run does not have either."""
+    asked = [key for key, value in zip(keys, values, strict=True) if value == DEFAULT]
+    return lacking(folder, asked) if asked else frozenset()
 
 
 def _sorted_seeds(jobs: Sequence[Job]) -> tuple[str, ...]:

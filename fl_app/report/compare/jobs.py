@@ -1,14 +1,14 @@
 """Reads the completed runs under some folders, and their measures."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fl_app.records.history import read_rounds
 from fl_app.records.names import ROUNDS
-from fl_app.records.reading import read_overrides
+from fl_app.records.reading import read_config, read_overrides
 from fl_app.records.summary import read_summary
 from fl_app.report.compare.measures import METRIC, measured
 from fl_app.report.run import series
@@ -83,6 +83,23 @@ def compared_settings(overrides: Iterable[str]) -> dict[str, str]:
     """Return the values of the overrides that are compared, by key."""
     parts = [each.lstrip("+").partition("=") for each in overrides]
     return {key: value for key, _, value in parts if not key.startswith(UNVARIED)}
+
+
+def lacking(folder: Path, keys: Iterable[str]) -> frozenset[str]:
+    """Return the keys of settings that the configuration of a run does not have.
+
+    Keys that choose an option of a group or remove a setting are none of these, and nothing is
+    known of a run without its configuration.
+    """
+    config = read_config(folder)
+    settings = [key for key in keys if "." in key and not set("~/@") & set(key)]
+    return frozenset(key for key in settings if config and not _has(config, key.split(".")))
+
+
+def _has(config: object, parts: Sequence[str]) -> bool:
+    if not parts:
+        return True
+    return isinstance(config, dict) and parts[0] in config and _has(config[parts[0]], parts[1:])
 
 
 def _numbered(path: Path) -> list[tuple[int, str]]:

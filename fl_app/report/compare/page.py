@@ -32,13 +32,19 @@ TOO_MANY = (
     "folders of fewer runs, such as those of one sweep."
 )
 CAPTIONS = {
-    "courses accuracy": "Accuracy over the rounds: mean and standard deviation over the seeds.",
-    "endings": "Accuracy at the end: one marker per seed, a bar at the mean.",
-    "courses ari": "Agreement with the planted groups (adjusted Rand index) over the rounds.",
-    "courses count": "Number of communities over the rounds.",
-    "curves": "Measures against the varied numbers: each point is a mean over all other settings.",
+    "courses accuracy": "Accuracy over the rounds",
+    "endings": "Accuracy at the end",
+    "courses ari": "Agreement with the planted groups (adjusted Rand index) over the rounds",
+    "courses count": "Number of communities over the rounds",
+    "curves": "Measures against the varied numbers: each point is a mean over all other settings",
 }
-OF_METRIC = "A metric of the task over the rounds: mean and standard deviation over the seeds."
+OF_METRIC = "A metric of the task over the rounds"
+OF_SEEDS = {
+    "endings": "one marker per seed, a bar at the mean",
+    "courses accuracy": "mean and standard deviation over the seeds",
+    OF_METRIC: "mean and standard deviation over the seeds",
+}
+"""What the captions add if there are several seeds."""
 
 
 def compare(arguments: Sequence[str]) -> None:
@@ -115,19 +121,19 @@ def page(comparison: Comparison, origin: str, excluded: Sequence[str]) -> str:
     environment = Environment(
         loader=PackageLoader("fl_app.report.compare", "."), autoescape=True, trim_blocks=True
     )
-    bold = any(comparison.best(m) for m in comparison.measures)
+    body = tables.body(comparison, lambda text: Markup("<b>{}</b>").format(text))
     return environment.get_template("page.html").render(
         comparison=comparison,
         origin=origin,
         excluded=excluded,
         over_seeds=tables.over_seeds(comparison),
         heads=tables.heads(comparison),
-        body=tables.body(comparison, lambda text: Markup("<b>{}</b>").format(text)),
+        body=body,
         keys=len(tables.texts(comparison)),
         settings_heads=tables.settings_heads(comparison),
         settings_cells=tables.settings_cells,
         no_figures=TOO_MANY if comparison.many else "These runs have no data for these figures.",
-        rule=tables.RULE if bold else "",
+        rule=tables.RULE if tables.has_bold(body, "<b>") else "",
         pictures=_pictures(comparison),
         part=_part(comparison),
         labels=[MEASURES[m].label for m in comparison.measures],
@@ -152,10 +158,17 @@ def _pictures(comparison: Comparison) -> list[tuple[Markup, str, bool]]:
             "curves": curves(jobs),
         }
         return [
-            (_svg(figure), CAPTIONS.get(name, OF_METRIC), figure.get_figwidth() > WIDE_INCHES)
+            (_svg(figure), _caption(comparison, name), figure.get_figwidth() > WIDE_INCHES)
             for name, figure in drawn.items()
             if figure
         ]
+
+
+def _caption(comparison: Comparison, name: str) -> str:
+    """Return the sentence under a figure; of one seed nothing is a mean over seeds."""
+    text = CAPTIONS.get(name, OF_METRIC)
+    added = OF_SEEDS.get(name if name in CAPTIONS else OF_METRIC)
+    return f"{text}: {added}." if added and len(comparison.seeds) > 1 else f"{text}."
 
 
 def _part(comparison: Comparison) -> str:

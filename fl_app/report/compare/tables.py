@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from textwrap import wrap
 
-from fl_app.report.compare.aggregate import DEFAULT, Comparison, Row, Spread
+from fl_app.report.compare.aggregate import ABSENT, DEFAULT, Comparison, Row, Spread
 from fl_app.report.compare.measures import MEASURES
 
 Columns = Mapping[str, Mapping[str, Mapping[str, str]] | None]
@@ -43,11 +43,11 @@ def settings_heads(comparison: Comparison) -> list[str]:
 
 def settings_cells(comparison: Comparison, row: Row) -> list[str]:
     """Return the values of a row under `settings_heads`."""
+    given = dict(zip(comparison.keys, row.values, strict=True))
     if not comparison.many:
-        return [*row.values]
+        return [ABSENT if key in row.absent else value for key, value in given.items()]
     alone = _alone(comparison)
-    given = zip(comparison.keys, row.values, strict=True)
-    rest = [f"{key}={value}" for key, value in given if key not in alone and value != DEFAULT]
+    rest = [f"{k}={value}" for k, value in given.items() if k not in alone and value != DEFAULT]
     return [*comparison.part(row, alone), " ".join(rest) or DEFAULT]
 
 
@@ -81,6 +81,11 @@ def body(comparison: Comparison, bold: Callable[[str], str]) -> list[list[str]]:
         ]
         for row in comparison.rows
     ]
+
+
+def has_bold(rows: Iterable[Iterable[str]], mark: str) -> bool:
+    """Return whether a cell is bold: best values that read like others are not."""
+    return any(mark in cell for row in rows for cell in row)
 
 
 def _form(comparison: Comparison, measure: str) -> str:
@@ -127,7 +132,7 @@ def markdown(
         f"{over_seeds(comparison)}; settings common to all: {common or 'the defaults'}.",
     ]
     rows = body(comparison, lambda text: f"**{text}**")
-    if any("**" in cell for row in rows for cell in row):
+    if has_bold(rows, "**"):
         lines.append(RULE)
     for cells, row in zip(rows, comparison.rows, strict=True):
         cells += [_note(rules, row.jobs[0].overrides) for rules in beside.values()]
@@ -162,8 +167,16 @@ def to_csv(comparison: Comparison) -> str:
     for row in comparison.rows:
         cells = [row.cells.get(m) for m in comparison.measures]
         numbers = [number for cell in cells for number in _numbers(cell)]
-        writer.writerow([*row.values, " ".join(job.seed for job in row.jobs), *numbers])
+        writer.writerow(
+            [*_csv_values(comparison, row), " ".join(job.seed for job in row.jobs), *numbers]
+        )
     return file.getvalue()
+
+
+def _csv_values(comparison: Comparison, row: Row) -> list[str]:
+    """Return the value of every key; an empty text is a setting that the method lacks."""
+    given = zip(comparison.keys, row.values, strict=True)
+    return ["" if key in row.absent else value for key, value in given]
 
 
 def _numbers(cell: Spread | None) -> tuple[float | str, float | str, int]:
@@ -183,7 +196,7 @@ def to_latex(comparison: Comparison) -> str:
     ]
     lines = [
         f"% {over_seeds(comparison)}",
-        f"% {RULE.replace('±', '+-')}",
+        *([f"% {RULE.replace('±', '+-')}"] if has_bold(rows, r"\textbf") else []),
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         " & ".join(map(_escaped, heads(comparison))) + r" \\",
