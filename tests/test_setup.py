@@ -147,8 +147,10 @@ def test_nothing_is_built_twice_until_a_pin_changes(machine: Machine) -> None:
     machine.setup()
     assert len(machine.installed()) == 2
     activate = machine.repo / ".venv" / "bin" / "activate"
-    setting = "export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"
-    assert activate.read_text().splitlines() == [setting]
+    assert activate.read_text().splitlines() == [
+        "export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1",
+        'export RAY_worker_niceness="${RAY_worker_niceness:-0}"',
+    ]
 
 
 def test_a_folder_with_a_space_has_uv_too_and_other_commands_of_flower(tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ def test_a_folder_with_a_space_has_uv_too_and_other_commands_of_flower(tmp_path:
     assert len(machine.installed()) == 1
     activate = machine.repo / ".venv" / "bin" / "activate"
     path = f'export PATH="{LOWEST}:$PATH"'  # what the stand-in for Python answers
-    assert activate.read_text().splitlines()[1:] == [path]
+    assert activate.read_text().splitlines()[2:] == [path]
 
 
 def test_no_pin_refuses_the_lowest_python() -> None:

@@ -99,8 +99,9 @@ class Connections:
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"at least engine.min_success={self.least} clients must connect within "
-                    f"{self.timeout_s} s, got {present} of {needed}; start the others "
-                    f"or raise engine.connect_timeout_s; {self._outside}"
+                    f"{self.timeout_s} s, got {present} of {needed}; start the others, "
+                    "or raise engine.connect_timeout_s on a busy machine, where clients start "
+                    f"slowly; {self._outside}"
                 )
             stop_request.wait(POLL_S)
         if present < needed:

@@ -1,5 +1,6 @@
 """Flower's simulation: a private SuperLink in a temporary folder, on Ray, for one run."""
 
+import os
 import socket
 import tempfile
 from collections.abc import Callable
@@ -17,6 +18,8 @@ logger = getLogger(__name__)
 _STARTS = 4
 NOT_STARTED = "The current node timed out during startup"
 """How Ray says that its own node was not ready in time."""
+NICENESS = "RAY_worker_niceness"
+"""Ray's own value is 15: beside other work, clients would get hardly any processor time."""
 _LINES = 400
 _START_TIMEOUT_S = 120.0
 _CLUSTER_S = 10.0
@@ -50,8 +53,7 @@ def run_simulation(
     at = _short_temporary_folder() if ray_address is None else log.parent
     folder = Path(tempfile.mkdtemp(prefix="fl-app-", dir=at))
     connection = Connection("simulation", folder / "home")
-    ray = {"RAY_TMPDIR": str(folder)} if ray_address is None else {"RAY_ADDRESS": ray_address}
-    environment = {**connection.environment(), **ray}
+    environment = connection.environment() | of_ray(folder, ray_address)
     with Supervisor(environment, scratch=folder) as supervisor:
         port = _start_superlink(supervisor, folder, log.with_suffix(".superlink.log"))
         connection.write(address=f"127.0.0.1:{port}", root_certificates=None)
@@ -70,6 +72,12 @@ def run_simulation(
             )
 
         return started(play, log)
+
+
+def of_ray(folder: Path, ray_address: str | None) -> dict[str, str]:
+    """Return the variables for Ray: its place, and the priority of workers if the user set none."""
+    place = {"RAY_TMPDIR": str(folder)} if ray_address is None else {"RAY_ADDRESS": ray_address}
+    return {**place, NICENESS: os.environ.get(NICENESS, "0")}
 
 
 def started(play: Callable[[], RunResult], log: Path) -> RunResult:

@@ -7,7 +7,7 @@ import pytest
 
 from fl_app.engines import flower
 from fl_app.engines.flower import RunResult
-from fl_app.engines.simulation import NOT_STARTED, started
+from fl_app.engines.simulation import NOT_STARTED, of_ray, started
 
 FINE, BROKEN = RunResult(flower.COMPLETED, "", 1), RunResult(flower.FAILED, "it failed", 1)
 SLOW = f"Exception: {NOT_STARTED}. This could happen\nRuntimeError: An error was encountered.\n"
@@ -47,3 +47,12 @@ def test_a_machine_that_never_starts_ray_is_told_what_to_do(tmp_path: Path) -> N
     result = started(_player([(BROKEN, SLOW)] * 4, log), log)
     assert not result.ok
     assert "within 30 s, got none in 4 attempts; stop other work" in result.detail
+
+
+def test_clients_have_the_priority_of_their_run_unless_the_user_wants_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("RAY_worker_niceness", raising=False)
+    assert of_ray(tmp_path, None) == {"RAY_TMPDIR": str(tmp_path), "RAY_worker_niceness": "0"}
+    monkeypatch.setenv("RAY_worker_niceness", "5")
+    assert of_ray(tmp_path, "a:1") == {"RAY_ADDRESS": "a:1", "RAY_worker_niceness": "5"}
