@@ -277,7 +277,7 @@ class Recorder:
             reason=reason,
         )
         found = summary["accuracy"] | summary["communities"]
-        shown = {"accuracy": found["mean"]}
+        shown = {"rounds": summary["rounds"], "accuracy": found["mean"]}
         shown |= {name: each["mean"] for name, each in summary["metrics"].items()}
         shown |= {name: found[name] for name in ("before_clustering", "ari")}
         log.info("%s: %s", status, words(shown | {"communities": found["count"]}))

@@ -86,7 +86,7 @@ def test_the_line_of_a_round_tells_the_metrics_of_a_task_without_accuracy(
     _finish(run, MODELS["models"])
     assert caplog.messages == [
         "round 1 is done: phase=federated mae=4.250",
-        "completed: mae=4.250",
+        "completed: rounds=1 mae=4.250",
     ]
     assert caplog.records[0].fields["metrics"] == {"mae": 4.25}
 
