@@ -37,7 +37,9 @@ SETTINGS = {
     "axes.axisbelow": True,
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.7,
-    "legend.frameon": False,
+    "legend.frameon": True,  # lines of events cross panels, and would cross its words
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.8,
     "legend.fontsize": 9,
     "lines.linewidth": 1.8,
     "savefig.dpi": 200,

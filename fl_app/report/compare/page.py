@@ -26,6 +26,7 @@ INK, LINE = "#010203", "#040506"
 ON_PAGE = SETTINGS | PLAIN_TEXT | {
     "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK,
     "ytick.color": INK, "grid.color": LINE, "svg.fonttype": "none", "svg.hashsalt": "fl-app",
+    "legend.frameon": False,
 }  # fmt: skip
 TOO_MANY = (
     f"There are no figures, because the runs differ in more than {MOST_KEYS} settings. Compare the "
