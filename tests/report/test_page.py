@@ -383,8 +383,14 @@ def test_a_release_of_a_sketch_is_no_round_of_training(records: RunRecords) -> N
 
 def test_planted_groups_that_masks_hide_are_not_denied(records: RunRecords) -> None:
     hidden = [r | {"communities": r["communities"] | {"ari": None}} for r in records.run.rounds]
-    found = answers.did_it_work(replace(records, run=replace(records.run, rounds=hidden)))
+    run = replace(records.run, rounds=hidden)
+    found = answers.did_it_work(replace(records, run=run))
     assert any(each.endswith("agreement with the 2 planted groups is not known.") for each in found)
+    config = {**run.config, "masking": {"_target_": "fl_app.masking.settings.SecAgg"}}
+    found = answers.did_it_work(replace(records, run=replace(run, config=config)))
+    assert any(
+        each.endswith("masks hide the group of each client from the server.") for each in found
+    )
 
 
 def test_points_without_classes_are_judged_by_their_distance(records: RunRecords) -> None:

@@ -221,8 +221,10 @@ def _communities(records: RunRecords) -> str:
         return f"{text}; there are no planted groups to compare with."
     # at the end the summary also measures clients that the method did not cluster
     ari = (records.summary or {})["communities"]["ari"] if records.assignment else last["ari"]
-    if ari is None:  # as under masks, which hide the group of each client
-        return f"{text}; the agreement with the {records.planted} planted groups is not known."
+    if ari is None:
+        masked = _unless("Masking", _group(records.run.config, "masking"))
+        why = ", since masks hide the group of each client from the server" if masked else ""
+        return f"{text}; the agreement with the {records.planted} planted groups is not known{why}."
     if right is not None and ari == 1.0:
         return f"{text}; from round {right} on they are exactly the planted groups."
     return f"{text}; agreement with the {records.planted} planted groups: ARI {number(ari, 2)}."
