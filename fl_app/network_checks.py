@@ -15,6 +15,7 @@ from fl_app.client.pretrained import Pretrained
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
 from fl_app.hidden_state import alike, answers
+from fl_app.input_warnings import warn_of_inputs
 from fl_app.masking.settings import SecAgg
 from fl_app.params import FlatModule, is_finite
 from fl_app.personal_checks import check_own
@@ -183,6 +184,7 @@ def _check_data(
         )
     if learner.model_kind == "network" and len(data.train_labels):
         _check_inputs(module, net, data)
+        warn_of_inputs(module, data, scales=given.get("standardise") is False)
 
 
 def _remedy_without_test(given: Mapping[str, Any]) -> str:

@@ -162,9 +162,10 @@ def centroids(shape: tuple[int, ...], classes: int, *, k: Count | None) -> nn.Mo
 def _image(shape: tuple[int, ...], network: str) -> tuple[int, int, int]:
     """Return shape (C, H, W); raises ValueError if it is not that of an image."""
     if len(shape) != 3:
+        grey = "give images[:, None] if they are grey, or " if len(shape) == 2 else ""
         raise ValueError(
             f"{network} needs images of shape (channels, height, width), got inputs of shape "
-            f"{shape}; use network=mlp for a table or network=text_classifier for tokens"
+            f"{shape}; {grey}use network=mlp for a table or network=text_classifier for tokens"
         )
     channels, height, width = shape
     return channels, height, width
@@ -184,9 +185,10 @@ def _two_convolutions(
 ) -> nn.Module:
     depth, height, width = _image(shape, "a CNN")
     if min(height, width) < 4:
+        last = "give images.transpose(0, 3, 1, 2) if the last dimension has the channels, else "
         raise ValueError(
             f"images must be at least 4x4 pixels for two poolings, got {height}x{width}; "
-            "use a larger image size"
+            f"{last if width < 4 <= depth else ''}use a larger image size"
         )
     first, second = channels
     return nn.Sequential(

@@ -97,7 +97,6 @@ def _dataset(
     for each in parts:
         same_form(parts[0].inputs, each.inputs, parts[0].inputs_from, each.inputs_from)
     inputs = np.concatenate([each.inputs for each in parts])
-    _warn_of_channels(inputs, parts[0].inputs_from)
     labels = np.concatenate([
         checked_labels(each.labels, each.labels_from, samples=len(each), classes=outputs,
                        target=target)
@@ -118,19 +117,6 @@ def _warn_of_first_class(labels: np.ndarray, target: LabelKind, *, given: bool) 
             "without samples; subtract it, or give data.classes if the others come later",
             labels.min(),
         )
-
-
-def _warn_of_channels(inputs: np.ndarray, name: str) -> None:
-    """Log that bytes look like images with their channels at the end, where pixels are read."""
-    usual = (1, 3, 4)
-    if inputs.dtype == np.uint8 and inputs.ndim == 4:
-        first, height, last = inputs.shape[1:]
-        if last in usual and first not in usual:
-            log.warning(
-                "the images of %s have %d channels of %dx%d pixels; if the %d numbers at the end "
-                "are the channels, save images.transpose(0, 3, 1, 2)",
-                name, first, height, last, last,
-            )  # fmt: skip
 
 
 def _check_length(array: np.ndarray, name: str, samples: Samples) -> None:

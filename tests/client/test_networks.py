@@ -33,6 +33,9 @@ def test_every_network_of_tokens_ignores_padding(name: str) -> None:
     [
         ("text_classifier", (3, 8, 8), r"needs tokens of shape \(length,\), got inputs of shape"),
         ("small_cnn", (9,), r"a CNN needs images of shape .* use network=mlp for a table"),
+        ("small_cnn", (12, 12), r"got inputs of shape \(12, 12\); give images\[:, None\] if"),
+        ("small_cnn", (32, 32, 3), r"got 32x3; give images\.transpose\(0, 3, 1, 2\) if the last"),
+        ("small_cnn", (1, 3, 3), r"got 3x3; use a larger image size"),
         ("mobilenet", (9,), "mobilenet needs images"),
         ("mobilenet_v2", (9,), "mobilenet_v2 needs images"),
     ],

@@ -105,14 +105,3 @@ def test_clients_have_names_or_whole_numbers(
 ) -> None:
     np.save(root / "who.npy", who)
     assert arrays(root=str(root), clients="who.npy").owners.names == names
-
-
-@pytest.mark.parametrize(("shape", "warned"), [((8, 9, 3), True), ((3, 8, 8), False)])
-def test_channels_at_the_end_are_told(
-    root: Path, shape: tuple[int, ...], warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    np.save(root / "inputs.npy", np.zeros((40, *shape), np.uint8))
-    arrays(root=str(root))
-    assert ["have 8 channels of 9x3 pixels; if the 3" in each for each in caplog.messages] == (
-        [True] * warned
-    )
