@@ -1,11 +1,9 @@
 """Rules between a network and what it is trained with, found by building it."""
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from logging import getLogger
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +12,7 @@ from fl_app.client.learner import Learner, learner_of
 from fl_app.client.pretrained import Pretrained
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
-from fl_app.hidden_state import alike, answers
+from fl_app.input_checks import check_inputs, tried
 from fl_app.input_warnings import warn_of_inputs
 from fl_app.masking.settings import SecAgg
 from fl_app.params import FlatModule, is_finite
@@ -97,7 +95,7 @@ def _check_one_tensor(
     if not wrong or learner.model_kind != "network" or not len(data.train_labels):
         return
     with torch.no_grad(), global_torch_seed(0):
-        answers = module.eval()(next(_tried(data))[0])
+        answers = module.eval()(next(tried(data))[0])
     if not isinstance(answers, Tensor):
         raise ValueError(
             f"{'; '.join(wrong)}: the network answers with {type(answers).__name__}, which only "
@@ -183,7 +181,7 @@ def _check_data(
             f"{_remedy_without_test(given)}"
         )
     if learner.model_kind == "network" and len(data.train_labels):
-        _check_inputs(module, net, data)
+        check_inputs(module, net, data)
         warn_of_inputs(module, data, scales=given.get("standardise") is False)
 
 
@@ -198,83 +196,6 @@ def _remedy_without_test(given: Mapping[str, Any]) -> str:
     found += ["data.client=null with population=iid"] if given.get("client") else []
     others = "".join(f", or give {each}" for each in found)
     return f"no client has a second sample, of which data.test_share is taken: add some{others}"
-
-
-def _check_inputs(module: nn.Module, net: Target, data: Dataset) -> None:
-    """Raise ValueError for a network that fails on some samples, or that writes into them."""
-    for inputs, sample in _tried(data):
-        version = inputs._version
-        try:
-            with torch.no_grad(), global_torch_seed(0):
-                module.eval()(inputs)
-        except Exception as error:  # a user's layer can raise anything
-            raise ValueError(
-                f"network must take inputs of shape {tuple(inputs.shape)}, {inputs.dtype} in "
-                f"{inputs.min():g}..{inputs.max():g}, as {sample} of {data.name}, got {net.path} "
-                f"with {reason_of(error)}; {_remedy(module, inputs, data)}"
-            ) from error
-        if inputs._version != version:
-            raise ValueError(
-                f"network must leave its inputs as they are, got {net.path}, which writes into "
-                "them and so would change a client's samples; remove inplace=True from its first "
-                "layer, or let it change a copy"
-            )
-    _warn_of_draws(module, inputs)
-
-
-def _warn_of_draws(module: nn.Module, inputs: Tensor) -> None:
-    """Log that answers in evaluation mode depend on what is drawn, as by layers made in forward."""
-    if not alike(*(answers(module, inputs, seed=seed) for seed in (0, 1))):
-        log.warning(
-            "the network answers the same samples otherwise each time in evaluation mode, so that "
-            "scores vary: create its layers in the constructor, and draw only in training mode"
-        )
-
-
-def _tried(data: Dataset) -> Iterator[tuple[Tensor, str]]:
-    """Yield the inputs of samples, and which these are: any, or those with extreme tokens.
-
-    One token without an embedding lets its client fail in every round.
-    """
-    if not data.tokens:
-        yield data.train(np.arange(min(2, len(data.train_labels))))[0], "the first samples"
-        return
-    for kind, images, of in (
-        ("training", data.train_images, data.train), ("test", data.test_images, data.test)
-    ):  # fmt: skip
-        if not len(images):
-            continue
-        flat = images.reshape(len(images), -1)
-        for sample in map(int, (flat.min(axis=1).argmin(), flat.max(axis=1).argmax())):
-            yield of(np.array([sample, sample]))[0], f"sample {sample} of the {kind} data"
-
-
-def _remedy(module: nn.Module, inputs: Tensor, data: Dataset) -> str:
-    """Return what to do about inputs that a network does not take."""
-    if _inputs(module) > 1:
-        return "let forward take one tensor with all features, and separate them there"
-    embeds = any(isinstance(each, nn.Embedding | nn.EmbeddingBag) for each in module.modules())
-    if not data.tokens and embeds and data.train_images.dtype == np.uint8:
-        return "bytes are pixels; save tokens as int64"
-    if not data.tokens:
-        return "let forward take one tensor of this shape, or use other data"
-    if not embeds:
-        return "integers are tokens; convert pixels to uint8, other numbers to float32"
-    if inputs.min() < 0:
-        return "number the tokens from 0"
-    return f"an embedding needs {int(inputs.max()) + 1} rows (network.vocabulary)"
-
-
-def _inputs(module: nn.Module) -> int:
-    """Return how many arguments `forward` must be given."""
-    try:
-        given = inspect.signature(module.forward).parameters.values()
-    except (TypeError, ValueError):  # a compiled function may not tell its own
-        return 1
-    return sum(
-        each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-        for each in given
-    )
 
 
 def _check_finite(flat: FlatModule) -> None:
