@@ -20,6 +20,7 @@ from fl_app.params import FlatModule, Layout, is_finite
 from fl_app.reasons import reason_of
 from fl_app.rng import generator, global_torch_seed
 from fl_app.schema import ClientConfig, Target
+from fl_app.single_sample import warn_of_one
 from fl_app.task_checks import TRIED, tried
 from fl_app.types import Vector
 
@@ -49,6 +50,7 @@ def try_training(
         raise ValueError(wrong) from error
     if wrong is not None:
         raise ValueError(wrong)
+    warn_of_one(trial.learner, trial.start, images, labels)
 
 
 def try_learner(
@@ -87,6 +89,7 @@ def try_learner(
         raise ValueError(_told(learner, wrong))
     if hidden is not None:
         raise ValueError(hidden)
+    warn_of_one(made, start, images, labels)
 
 
 def try_distance(named: str, between: Distance, layout: Layout, model: Vector) -> None:
