@@ -130,8 +130,8 @@ def _check_fused(
         )
     if not learner.fuses(module):
         raise ValueError(
-            "client.cohort=fused needs a network without buffers, dropout and recurrent "
-            f"layers, but {net.path} has some; give client.cohort=auto"
+            "client.cohort=fused needs a network without buffers, dropout and recurrent layers, "
+            f"and parameters of float32, but {net.path} has others; give client.cohort=auto"
         )
 
 

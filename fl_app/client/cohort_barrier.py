@@ -7,7 +7,8 @@ from contextvars import ContextVar
 from typing import Any
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
-"""Maps the jobs of all clients to their results, in the same order."""
+"""Maps the jobs of all clients to their results, in the same order; an exception is raised to its
+client alone."""
 
 
 class CohortBarrier:
@@ -51,7 +52,7 @@ class CohortBarrier:
         self._done.wait()
         if self._error is not None:
             raise RuntimeError(f"training as a cohort failed: {self._error}") from self._error
-        return self._results[place]
+        return _own(self._results[place])
 
     def _work(self, run: Run) -> None:
         places = sorted(self._jobs)
@@ -61,6 +62,12 @@ class CohortBarrier:
         except BaseException as error:
             self._error = error
         self._done.set()
+
+
+def _own(result: Any) -> Any:
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 _member: ContextVar[tuple[CohortBarrier, int] | None] = ContextVar("member", default=None)
@@ -75,6 +82,6 @@ def together(job: Any, run: Run) -> Any:
     """Return the result of `job`, run together with the jobs of the cohort."""
     member = _member.get()
     if member is None:
-        return run([job])[0]
+        return _own(run([job])[0])
     barrier, place = member
     return barrier.result(place, job, run)

@@ -43,9 +43,12 @@ def can_fuse(module: nn.Module) -> bool:
     """Whether clients can share one computation: no buffers, no dropout, no batch normalisation.
 
     Batch normalisation has no buffers if it tracks no statistics, and would mix in the padding.
+    The stacked parameters are float32, so that none of another precision can be among them.
     """
     apart = (nn.modules.dropout._DropoutNd, nn.RNNBase, _BatchNorm)
-    return not list(module.buffers()) and not any(isinstance(m, apart) for m in module.modules())
+    if list(module.buffers()) or any(isinstance(each, apart) for each in module.modules()):
+        return False
+    return all(each.dtype == torch.float32 for each in module.parameters() if each.requires_grad)
 
 
 def train_cohort(
@@ -76,12 +79,14 @@ def train_cohort(
     shapes = {name: p.shape for name, p in module.named_parameters() if p.requires_grad}
     cut = torch.split(starts, [shape.numel() for shape in shapes.values()], dim=1)
     first = {
-        name: piece.reshape(-1, *shape).clone()  # aligned, as CUDA needs it: see FlatModule
+        # aligned, as CUDA needs it: see FlatModule
+        name: piece.reshape(len(starts), *shape).clone()
         for (name, shape), piece in zip(shapes.items(), cut, strict=True)
     }
     module.train()
     losses = _descend(_batched(module, settings), first, samples_of_all, schedule, settings, note)
-    models = torch.cat([piece.reshape(len(starts), -1) for piece in first.values()], dim=1)
+    flat = [piece.reshape(len(starts), shapes[name].numel()) for name, piece in first.items()]
+    models = torch.cat(flat, dim=1)
     losses /= torch.tensor(sizes, device=starts.device)
     module.eval()
     for client in (client for client, count in enumerate(each_epochs) if not count):

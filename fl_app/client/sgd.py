@@ -25,6 +25,7 @@ from fl_app.client.subspaces import CLASS_SUBSPACES, SUBSPACE, subspaces
 from fl_app.client.training import Score, Settings, evaluate, train, trainable
 from fl_app.data.checks import LabelKind
 from fl_app.params import FlatModule
+from fl_app.reasons import reason_of
 from fl_app.rng import torch_seed
 from fl_app.types import Vector
 
@@ -140,25 +141,36 @@ class SgdLearner(Learner):
         self._train(job, replace(given, proximal=personal.proximal), toward)
         return flat.whole_state()
 
-    def _cohort(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
-        """Train a cohort as one computation; one after another if the network's layers draw.
+    def _cohort(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult | Exception]:
+        """Train a cohort as one computation; one after another if it cannot be.
 
         One computation would draw once for all clients, so that no draw has the key of a client.
+        Some networks cannot be computed for several clients at once, and samples of one client
+        can let it fail for all: alone, only this client fails.
         """
         flat = self.flat
         if not flat.draws:
             states = [job.generator.get_state() for job in jobs]
             settings = self.recipe.settings(self.settings, jobs[0].server_round)
-            fused = as_fits(partial(_fused, flat, settings), jobs)
-            if not flat.draws:
-                return fused
-            log.warning(
-                "clients train one by one: the network draws random numbers, as dropout does"
-            )
+            try:
+                fused = as_fits(partial(_fused, flat, settings), jobs)
+                reason = "the network draws random numbers, as dropout does"
+            except Exception as error:  # a user's layer can raise anything
+                fused, reason = [], f"as one computation they fail with {reason_of(error)}"
+            if fused:
+                return list(fused)
+            log.warning("clients train one by one: %s", reason)
             for job, state in zip(jobs, states, strict=True):
                 job.generator.set_state(state)
-        singles = (self._single(job) for job in jobs)
-        return [replace(each, model=each.model.copy()) for each in singles]
+        return [self._apart(job) for job in jobs]
+
+    def _apart(self, job: TrainingJob) -> TrainingResult | Exception:
+        """Return the result of one of several jobs, or why it failed."""
+        try:
+            done = self._single(job)
+        except Exception as error:  # raised to this client alone
+            return error
+        return replace(done, model=done.model.copy())
 
     def score(self, model: Vector, images: Tensor, labels: Tensor) -> Score:
         """Return the loss, accuracy and metrics of `model` (d,) for the task."""

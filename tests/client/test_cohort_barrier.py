@@ -57,6 +57,14 @@ def test_who_brings_nothing_raises_or_is_cancelled_is_not_waited_for() -> None:
     assert log == [[0, 2]]
 
 
+def test_a_failure_of_one_job_is_told_to_its_client_alone() -> None:
+    found = _call(3, lambda place: together(place, lambda jobs: [0, ValueError("mine"), 2]))
+    assert found[::2] == [0, 2]
+    assert isinstance(found[1], ValueError)
+    with pytest.raises(ValueError, match="mine"):
+        together(1, lambda jobs: [ValueError("mine")])
+
+
 def test_a_failure_of_the_work_is_told_to_everyone() -> None:
     def run(_: object) -> list[object]:
         raise ValueError("no room")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,8 @@ def test_networks_that_a_cohort_would_mix_up_are_refused() -> None:
     assert not can_fuse(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     assert not can_fuse(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)))
     assert not can_fuse(nn.LSTM(2, 2))
+    assert not can_fuse(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double()))
+    assert not can_fuse(nn.Linear(2, 2).bfloat16())
 
 
 def test_a_cohort_with_frozen_parameters_gets_what_each_client_gets_alone() -> None:
@@ -192,3 +195,55 @@ def test_one_client_that_does_not_fit_is_an_error() -> None:
 
     with pytest.raises(torch.OutOfMemoryError):
         as_fits(run, _jobs(_flat(), [3]))
+
+
+class _Empty(nn.Module):
+    """A dense layer, beside a parameter without numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nothing = nn.Parameter(torch.zeros(0, 3))
+        self.dense = nn.Linear(prod(SHAPE), CLASSES)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return scores (s, c)."""
+        found: torch.Tensor = self.dense(images.flatten(1))
+        return found
+
+
+class _Chooses(_Empty):
+    """Chooses by a value, which one computation for several clients cannot."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return scores (s, c) of images, turned if these are dark."""
+        return super().forward(images if float(images.mean()) > 0 else -images)
+
+
+def _of(network: type[nn.Module]) -> SgdLearner:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return _learner(FlatModule(network()), Local())
+
+
+@pytest.mark.parametrize(("network", "told"), [(_Empty, []), (_Chooses, ["clients train one by"])])
+def test_a_cohort_that_cannot_be_one_computation_trains_one_by_one(
+    network: type[nn.Module], told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    learner = _of(network)
+    found = learner._cohort(_jobs(learner.flat, [5, 9]))
+    alone = [_of(network).train(job) for job in _jobs(_of(network).flat, [5, 9])]
+    for done, expected in zip(found, alone, strict=True):
+        assert isinstance(done, TrainingResult)
+        np.testing.assert_allclose(done.model, expected.model, atol=1e-4)
+    assert [each[:20] for each in caplog.messages] == told
+
+
+def test_samples_that_raise_fail_their_own_client_alone() -> None:
+    learner = _of(_Empty)
+    jobs = _jobs(learner.flat, [5, 9])
+    jobs[1].labels[3] = CLASSES  # no class
+    done, failed = learner._cohort(jobs)
+    expected = _of(_Empty).train(_jobs(_of(_Empty).flat, [5, 9])[0])
+    assert isinstance(done, TrainingResult)
+    np.testing.assert_allclose(done.model, expected.model, atol=1e-4)
+    assert isinstance(failed, IndexError)
