@@ -140,7 +140,7 @@ def context_of(method: str, clients: int, planted: Planted) -> ServerContext:
         clip_update=None, sample_cap=inf, detection=detection(config), vector_backend=backend,
         look_ahead_every=graph.look_ahead_every, benign=largest,
         contrast=method == "flic_contrast", or_own=False, private=False, noise_varies=False,
-        metrics=(), classes=CLASSES, inputs=INPUTS, has_accuracy=True,
+        metrics=(), classes=CLASSES, inputs=INPUTS, has_accuracy=True, least_loss=0.0,
         fresh=lambda number: planted.model(number, LATER), union=None,
     )  # fmt: skip
 

@@ -85,6 +85,14 @@ class Report:
         return replace(self, length=once * prod(known[name] or 0 for name in self.sizes), per=())
 
 
+def of_losses(asks: Mapping[str, Report], least: float) -> Mapping[str, Report]:
+    """Return what is asked for with no loss of whole models below `least`."""
+    return {
+        name: replace(each, low=max(each.low, least)) if name in (HELD_OUT, OFFERED) else each
+        for name, each in asks.items()
+    }
+
+
 def request(asks: Mapping[str, Report]) -> dict[str, int]:
     """Return the entries of `task` that ask for these reports: lengths, 0 for one number."""
     return {f"{PREFIX}{name}": int(report.length or 0) for name, report in asks.items()}

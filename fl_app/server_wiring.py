@@ -13,7 +13,9 @@ import numpy as np
 from fl_app import former_form
 from fl_app.building import built, is_ours
 from fl_app.client.central import CentralTest, balanced
-from fl_app.client.learner import learner_of
+from fl_app.client.learner import Learner, learner_of
+from fl_app.client.sgd import SgdLearner
+from fl_app.client.task import Task
 from fl_app.config import Config, ConfigError
 from fl_app.data.population import own
 from fl_app.engines import signals, stop_request
@@ -25,6 +27,7 @@ from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.engines.ray_workers import replace_dead_workers
 from fl_app.graph.communities import CommunityDetection
 from fl_app.graph.vector_backends import VectorBackend, choose
+from fl_app.learner_reports import LARGEST
 from fl_app.masking.settings import SecAgg
 from fl_app.masking_checks import masking_problems
 from fl_app.option_schema import taken
@@ -106,10 +109,17 @@ def _server_context(config: Config) -> ServerContext:
         classes=data.classes,
         inputs=None if data.tokens else prod(data.shape),
         has_accuracy=wanted.has_accuracy and learner.answers_labels(),
+        least_loss=_least_loss(wanted, learner, private=private),
         benign=_central(config, most=config.graph.root_samples).benign if root else largest,
         fresh=lambda number: initial_model(config, number)[1],
         union=None if config.engine.name == "deployment" else partial(union, config),
     )
+
+
+def _least_loss(wanted: Task, learner: type[Learner], *, private: bool) -> float:
+    """Return the least loss that an honest client can tell; a user's learner tells any."""
+    known = wanted.least_loss if learner is SgdLearner and not private else None
+    return -LARGEST if known is None else known
 
 
 def _contrast(config: Config, *, private: bool) -> Contrast:

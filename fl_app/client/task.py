@@ -17,6 +17,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 PLAIN_LOSS = {"_target_": "torch.nn.CrossEntropyLoss"}
 WEIGHTS = ("weight", "pos_weight")
 """Arguments of the losses of torch that are tensors."""
+NEVER_NEGATIVE = frozenset(
+    f"torch.nn.{name}Loss"
+    for name in ("CrossEntropy", "BCEWithLogits", "MSE", "L1", "SmoothL1", "Huber")
+)
 NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -41,6 +45,13 @@ class Task(ABC):
     def plain(self) -> bool:
         """Whether the loss is the cross-entropy that a fused cohort and DP-SGD have."""
         return False
+
+    @property
+    def least_loss(self) -> float | None:
+        """0 for a loss that is never negative; None: not known."""
+        weights = (each for name in WEIGHTS for each in self.loss.get(name) or ())
+        known = self.loss.get("_target_") in NEVER_NEGATIVE
+        return 0.0 if known and all(each >= 0 for each in weights) else None
 
     def check(self, target: LabelKind) -> None:
         """Raise ValueError for settings that contradict each other, or data with other labels.

@@ -9,6 +9,7 @@ from flwr.common import EvaluateRes
 from fl_app.ingress.fields import MOST_SAMPLES, integer, number
 from fl_app.ingress.fits import check_status
 from fl_app.ingress.rejection import RejectionError, shown
+from fl_app.learner_reports import LARGEST
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,8 @@ class EvaluationQuestion:
     """The asked client, the community of the model, and the samples of its introduction.
 
     `metrics` are the names of the task's metrics; `has_accuracy`: whether it has an accuracy;
-    `tells_choice_loss`: whether it tells a loss by which its model is chosen, as without privacy.
+    `tells_choice_loss`: whether it tells a loss by which its model is chosen, as without privacy;
+    `least_loss`: the least loss that an honest client can have.
     """
 
     client_id: int
@@ -25,6 +27,7 @@ class EvaluationQuestion:
     metrics: Collection[str] = ()
     has_accuracy: bool = True
     tells_choice_loss: bool = True
+    least_loss: float = -LARGEST
 
 
 ATTACK_SUCCESS = "attack_success"
@@ -63,7 +66,7 @@ def read_evaluation(reply: EvaluateRes, question: EvaluationQuestion) -> Evaluat
     if not isinstance(metrics, Mapping):
         raise RejectionError("metrics", "fields by name", shown(metrics))
     given: Mapping[str, Any] = {"num_examples": reply.num_examples, "loss": reply.loss}
-    table, loss = metrics.get("table"), number(given, "loss")
+    table, loss = metrics.get("table"), number(given, "loss", question.least_loss)
     samples = integer(given, "num_examples", 0, MOST_SAMPLES)
     if table is not None and type(table) is not bytes:
         raise RejectionError("table", "bytes", shown(table))
@@ -71,7 +74,9 @@ def read_evaluation(reply: EvaluateRes, question: EvaluationQuestion) -> Evaluat
         client_id=question.client_id,
         community=question.community,
         accuracy=number(metrics, "accuracy", 0, 1) if question.has_accuracy and samples else None,
-        choice_loss=number(metrics, "choice_loss") if question.tells_choice_loss else loss,
+        choice_loss=number(metrics, "choice_loss", question.least_loss)
+        if question.tells_choice_loss
+        else loss,
         loss=loss,
         samples=samples,
         introduced=question.samples,

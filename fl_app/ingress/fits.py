@@ -11,7 +11,7 @@ from fl_app.ingress.reports import read_reports
 from fl_app.ingress.screen import update_norm
 from fl_app.ingress.sent import Sent
 from fl_app.ingress.wire import check_numbers, check_signs, read_model
-from fl_app.learner_reports import Report, Told
+from fl_app.learner_reports import LARGEST, Report, Told
 from fl_app.types import Vector
 
 OPTIONAL = ("fitting",)
@@ -23,7 +23,8 @@ class FitQuestion:
     """The asked client, the rows of its offered models, and the samples of its introduction.
 
     `reports` are what it is asked to tell beside its model, by name; `tells_loss`: whether it is
-    asked for its training loss, which clients without privacy always tell.
+    asked for its training loss, which clients without privacy always tell; `least_loss`: the least
+    that an honest client can have.
     """
 
     client_id: int
@@ -31,6 +32,7 @@ class FitQuestion:
     samples: int
     reports: Mapping[str, Report] = field(default_factory=dict)
     tells_loss: bool = True
+    least_loss: float = -LARGEST
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def read_fit(reply: FitRes, question: FitQuestion, sent: Sent) -> FitAnswer:
         model=model,
         norm=norm,
         samples=integer(given, "num_examples", 1, question.samples),
-        loss=number(metrics, "loss") if question.tells_loss else None,
+        loss=number(metrics, "loss", question.least_loss) if question.tells_loss else None,
         seconds=number(metrics, "train_s", 0, LONGEST_TRAINING_S) if "train_s" in metrics else 0.0,
         metrics={name: number(metrics, name) for name in OPTIONAL if name in metrics},
         reports=read_reports(metrics, question.reports),

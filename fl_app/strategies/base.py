@@ -100,6 +100,7 @@ class CommunityStrategy(Strategy, ABC):
             clip_update=context.clip_update,
             clips=self.clips_updates,
             screens_direction=self.screens_direction,
+            least_loss=context.least_loss,
         )
         self.aggregator = CommunityAggregator(rule, context.layout)
         self.evaluation = ModelEvaluation(
@@ -107,6 +108,7 @@ class CommunityStrategy(Strategy, ABC):
             metrics=context.metrics,
             has_accuracy=context.has_accuracy,
             private=context.private,
+            least_loss=context.least_loss,
             chose=self.chose,
         )
         self._viewed: tuple[int, View | None] | None = None

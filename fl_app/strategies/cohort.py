@@ -12,7 +12,7 @@ from fl_app.ingress.admission import admit
 from fl_app.ingress.fits import FitAnswer, FitQuestion, read_fit
 from fl_app.ingress.rejection import RejectionError
 from fl_app.ingress.sent import Sent
-from fl_app.learner_reports import Report, request
+from fl_app.learner_reports import LARGEST, Report, of_losses, request
 from fl_app.params import Layout
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.rejections import Rejections
@@ -53,7 +53,8 @@ class Cohort:
     `screens_direction` only the layout's direction is screened, not what follows it, and a cohort
     without a majority is not screened: the norm of a model does not bound how far it may move.
     `check` may raise ValueError for a finite model (d,), and the samples that its client trained
-    on, that the method cannot use. `tells_loss`: whether clients are asked for their losses.
+    on, that the method cannot use. `tells_loss`: whether clients are asked for their losses, of
+    which none is below `least_loss`.
 
     `former` are norms of earlier updates, with which those of one or two replies are compared, and
     `norms` those of this round. `odd_updates` has the norms of odd updates as multiples of the
@@ -71,12 +72,13 @@ class Cohort:
         clip_update: float | None,
         clips: bool,
         screens_direction: bool,
+        least_loss: float = -LARGEST,
     ) -> None:
         self.size, self.largest_update = layout.size, largest_update
         self.clip_update, self.clips = clip_update, clips
         self.screens_direction = screens_direction
         self.check: Check = lambda model, samples: None
-        self.tells_loss = True
+        self.tells_loss, self.least_loss = True, least_loss
         self.asked: dict[str, FitQuestion] = {}
         self.odd_updates: dict[int, float] = {}
         self.metrics: dict[int, Mapping[str, float]] = {}
@@ -131,7 +133,10 @@ class Cohort:
                 encoded[sent] = encode(*(models[row] for row in sent))
             proxy = known.proxy(client_id)  # a node that has left is recorded as failed
             samples = known.samples(client_id)
-            self.asked[proxy.cid] = FitQuestion(client_id, rows, samples, told, self.tells_loss)
+            self.asked[proxy.cid] = FitQuestion(
+                client_id, rows, samples, of_losses(told, self.least_loss), self.tells_loss,
+                self.least_loss,
+            )  # fmt: skip
             instructions.append((proxy, FitIns(encoded[sent], {**config, **request(told)})))
         return instructions
 

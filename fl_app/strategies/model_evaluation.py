@@ -14,6 +14,7 @@ from flwr.server.client_proxy import ClientProxy
 from fl_app.ingress.admission import admit
 from fl_app.ingress.evaluations import EvaluationAnswer, EvaluationQuestion, read_evaluation
 from fl_app.ingress.rejection import RejectionError, trusted
+from fl_app.learner_reports import LARGEST
 from fl_app.records.history import EVALUATION
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.encoding import encode
@@ -84,9 +85,11 @@ class ModelEvaluation:
         metrics: Collection[str] = (),
         has_accuracy: bool = True,
         private: bool = False,
+        least_loss: float = -LARGEST,
         chose: Chose,
     ) -> None:
         self._metrics, self._has_accuracy, self._private = metrics, has_accuracy, private
+        self._least_loss = least_loss
         self.scores = Scores()
         self._chose = chose
         self.check: Check = lambda answer: None
@@ -128,7 +131,7 @@ class ModelEvaluation:
             for row in (*rows, GLOBAL) if global_model is not None else rows:
                 question = EvaluationQuestion(
                     client_id, row, known.samples(client_id), self._metrics, self._has_accuracy,
-                    not self._private,
+                    not self._private, self._least_loss,
                 )  # fmt: skip
                 self._asked[proxy.cid, row] = question
                 ins = _instruction(encoded[row], server_round, row, choose and row != GLOBAL)

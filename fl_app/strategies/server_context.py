@@ -62,6 +62,8 @@ class ServerContext:
     """Number of numbers in one sample; None: unknown, or samples are not numbers."""
     has_accuracy: bool
     """Whether the task has an accuracy, which the learner tells."""
+    least_loss: float
+    """The least loss that a client can have, as 0 of cross-entropy without noise on losses."""
     benign: Callable[[Vectors, Labels], set[int]]
     """Returns the communities assumed benign, from their models (k, d) and sizes (k,)."""
     fresh: Callable[[int], Vector] | None

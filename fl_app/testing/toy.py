@@ -14,6 +14,7 @@ from fl_app.graph.vector_backends import InMemory, VectorBackend
 from fl_app.learner_reports import (
     HELD_OUT,
     HELD_OUT_PARTS,
+    LARGEST,
     OFFERED,
     Report,
     Told,
@@ -96,6 +97,7 @@ def context(**changes: Any) -> ServerContext:
         "classes": len(TARGETS),
         "inputs": SIZE,
         "has_accuracy": True,
+        "least_loss": -LARGEST,
         "benign": largest,
         "fresh": fresh,
         "union": None,

@@ -1,6 +1,7 @@
 """Scores: of the client and community that were asked for, in their ranges, or rejected."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -88,3 +89,17 @@ def test_a_task_without_accuracy_has_none() -> None:
     assert read_evaluation(reply, question).accuracy is None
     with pytest.raises(RejectionError, match="accuracy must be present"):
         read_evaluation(reply, QUESTION)
+
+
+def test_a_negative_loss_is_named_where_there_is_none() -> None:
+    asked = replace(QUESTION, least_loss=0.0)
+    assert read_evaluation(_honest(), asked).loss == 0.5
+    with pytest.raises(
+        RejectionError, match=r"choice_loss must be a number in 0\.\.1e\+30, got -1"
+    ):
+        read_evaluation(_honest(choice_loss=-1.0), asked)
+    told = _honest()
+    told.loss = -1.0
+    assert read_evaluation(told, QUESTION).loss == -1
+    with pytest.raises(RejectionError, match=r"loss must be a number in 0\.\.1e\+30, got -1"):
+        read_evaluation(told, asked)

@@ -1,6 +1,7 @@
 """What a client answers when it was asked to train: trusted field by field, or rejected."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -105,3 +106,17 @@ def test_no_start_hides_numbers_that_are_not_finite_or_too_large(
     told.parameters = Parameters([to_bytes(model)], "numpy.ndarray")
     with pytest.raises(RejectionError, match="finite, its norm below 1e"):
         read_fit(told, QUESTION, Sent(np.full((8, 6), start, np.float32)))
+
+
+@pytest.mark.parametrize(("least", "valid"), [(0.0, False), (-1e30, True)])
+def test_a_negative_loss_is_named_where_there_is_none(least: float, valid: bool) -> None:
+    told = _honest()
+    told.metrics["loss"] = -5.0
+    asked = replace(QUESTION, least_loss=least)
+    if valid:
+        assert read_fit(told, asked, SENT).loss == -5
+    else:
+        with pytest.raises(RejectionError, match=r"loss must be a number in 0\.\.1e\+30, got -5"):
+            read_fit(told, asked, SENT)
+    told.metrics["loss"] = -0.0
+    assert read_fit(told, asked, SENT).loss == 0
