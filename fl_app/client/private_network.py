@@ -92,6 +92,7 @@ def _check_gradients(module: nn.Module, shape: tuple[int, ...], *, tokens: bool)
     """
     (batch,) = random_inputs(module, shape, 1, tokens=tokens)
     module.train()
+    _check_used(module, batch)
     wrong = _wrong(module, batch)
     if wrong is not None:  # dropout may have drawn in another order than in torch's pass
         for layer in module.modules():
@@ -104,6 +105,20 @@ def _check_gradients(module: nn.Module, shape: tuple[int, ...], *, tokens: bool)
             f"parameter, got {wrong}, for which Opacus finds none or a wrong one; give its "
             "layer an input with the batch as first dimension (positions expanded to the "
             "batch), or freeze it"
+        )
+
+
+def _check_used(module: nn.Module, batch: Tensor) -> None:
+    """Raise ValueError for trainable parameters without a gradient, which would get noise alone."""
+    trained = {name: each for name, each in module.named_parameters() if each.requires_grad}
+    total = _scores(module, batch).sum()
+    found = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
+    unused = [name for name, each in zip(trained, found, strict=True) if each is None]
+    if unused:
+        raise ValueError(
+            "privacy=sample_dp needs trainable parameters on which the answers depend, got "
+            f"{', '.join(unused[:3])}, which would get noise alone; remove them, or freeze them by "
+            f"network.freeze=['{unused[0]}']"
         )
 
 

@@ -67,8 +67,12 @@ def test_gradients_that_belong_to_no_sample_are_refused_by_the_name_of_their_par
     # an embedding of positions: Opacus would bound each position's gradient, not each sample's
     with pytest.raises(ConfigError, match=r"every trainable parameter, got places\.weight"):
         _config("Everything", "privacy=sample_dp")
-    with pytest.raises(ConfigError, match=r"every trainable parameter, got 3\.weight"):
+
+
+def test_parameters_without_a_gradient_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"the answers depend, got 3\.weight, 3\.bias, which"):
         _config("unused", "privacy=sample_dp")
+    _config("unused", "privacy=sample_dp", "network.freeze=['3.*']")
 
 
 def test_layers_that_the_backward_pass_calls_again_are_trained() -> None:
