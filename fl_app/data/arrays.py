@@ -102,21 +102,35 @@ def _dataset(
                        target=target)
         for each in parts
     ])  # fmt: skip
-    _warn_of_first_class(labels, target, given=classes is not None)
+    if classes is None and target == "classification":
+        _warn_of_unused_classes(labels)
     return Dataset(
         name, outputs, inputs[train], labels[train], inputs[test], labels[test], target=target,
         owners=owners, inferred=("data.classes",) if classes is None else (),
     )  # fmt: skip
 
 
-def _warn_of_first_class(labels: np.ndarray, target: LabelKind, *, given: bool) -> None:
-    """Log that labels seem to count from 1, which would give the network an answer for no class."""
-    if target == "classification" and not given and labels.size and labels.min() > 0:
+def _warn_of_unused_classes(labels: np.ndarray) -> None:
+    """Log that labels seem to count from 1, or to be numbers of another meaning, such as codes.
+
+    The network has an answer for each number up to the largest one.
+    """
+    found = np.unique(labels)
+    if not len(found):
+        return
+    if found[0] > 0:
         log.warning(
             "labels must begin at 0, the least one is %d: the network has an answer for classes "
             "without samples; subtract it, or give data.classes if the others come later",
-            labels.min(),
+            found[0],
         )
+    elif 2 * len(found) <= found[-1]:
+        log.warning(
+            "labels must number the classes without gaps, got %d different ones up to %d: the "
+            "network has an answer for each of %d classes; give numpy.unique(labels, "
+            "return_inverse=True)[1], or data.classes if the others come later",
+            len(found), found[-1], found[-1] + 1,
+        )  # fmt: skip
 
 
 def _check_length(array: np.ndarray, name: str, samples: Samples) -> None:

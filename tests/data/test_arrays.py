@@ -43,6 +43,18 @@ def test_labels_that_count_from_one_are_warned_of(root: Path, caplog) -> None:
     assert caplog.messages == []
 
 
+@pytest.mark.parametrize(("step", "warned"), [(1, False), (10, True)])
+def test_labels_with_gaps_are_warned_of(
+    root: Path, step: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    np.save(root / "labels.npy", np.arange(40) % 3 * step)
+    arrays(root=str(root))
+    assert ["3 different ones up to 20: the" in each for each in caplog.messages] == [True] * warned
+    caplog.clear()
+    arrays(root=str(root), classes=21)
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize(
     ("labels", "target", "classes", "dtype"),
     [
