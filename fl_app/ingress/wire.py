@@ -15,7 +15,8 @@ LARGEST = 1e36
 SAFE = 0.9 * LARGEST**0.5
 """A norm that is below the limit even if it was computed with rounding."""
 
-NOT_FINITE = "parameters are not finite"
+BOUNDED = "finite, its norm below"
+"""Begins the rule that the model of a client breaks whose training diverges."""
 
 
 def read_model(parameters: Parameters, size: int) -> Vector:
@@ -43,7 +44,7 @@ def check_numbers(model: Vector, norm: float = inf) -> None:
     """
     if norm < SAFE or square_norm(model) < LARGEST:
         return
-    raise RejectionError("model", f"finite, its norm below {LARGEST**0.5:g}", _fault(model))
+    raise RejectionError("model", f"{BOUNDED} {LARGEST**0.5:g}", _fault(model))
 
 
 def check_signs(model: Vector, start: Vector, parts: Mapping[str, slice]) -> None:
@@ -60,5 +61,5 @@ def check_signs(model: Vector, start: Vector, parts: Mapping[str, slice]) -> Non
 def _fault(model: Vector) -> str:
     bad = int(np.count_nonzero(~np.isfinite(model)))
     if bad:
-        return f"a model of which {bad} {NOT_FINITE}"
+        return f"a model of which {bad} parameters are not finite"
     return f"norm {np.linalg.norm(model.astype(np.float64)):.3g}"

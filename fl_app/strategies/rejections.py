@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from logging import getLogger
 
-from fl_app.ingress.wire import NOT_FINITE
+from fl_app.ingress.wire import BOUNDED
 from fl_app.strategies.replies import RejectedReply
 
 log = getLogger(__name__)
 _DIVERGED = (
-    "training diverges where parameters are not finite: a lower learning rate helps, for the "
-    "columns of a table data.standardise=true where it is not set, and for numbers to predict, "
+    "training diverges where parameters are huge or not finite: a lower learning rate helps, for "
+    "the columns of a table data.standardise=true where it is not set, and for numbers to predict, "
     "which no setting scales, a unit in which they are about 1, such as thousands"
 )
 
@@ -49,6 +49,6 @@ class Rejections:
         for client, why in self.by_client.items():
             clients.setdefault(why, []).append(str(client))
         told = [f"{why} (of {', '.join(who)})" for why, who in clients.items()]
-        if any(NOT_FINITE in why for why in clients):
+        if any(BOUNDED in why for why in clients):
             told.append(_DIVERGED)
         return "; ".join(told) or "none"
