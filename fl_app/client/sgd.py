@@ -157,7 +157,7 @@ class SgdLearner(Learner):
                 reason = "the network draws random numbers, as dropout does"
             except Exception as error:  # a user's layer can raise anything
                 fused, reason = [], f"as one computation they fail with {reason_of(error)}"
-            if fused:
+            if fused and not flat.draws:  # which the computation has noted
                 return list(fused)
             log.warning("clients train one by one: %s", reason)
             for job, state in zip(jobs, states, strict=True):

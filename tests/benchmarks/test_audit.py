@@ -125,7 +125,7 @@ def test_the_embedding_of_the_audit_has_late_noise() -> None:
     client = client_wiring.client(case.config, 0)
     flat = client.learner.flat
     assert isinstance(flat, FlatModule)
-    with pending(flat.module, client.learner.settings, torch.Tensor.normal_) as late:
+    with pending(flat, client.learner.settings, torch.Tensor.normal_) as late:
         assert [*late] == [*flat.module.parameters()]
 
 
