@@ -78,10 +78,26 @@ function prepareCopy() {
 
 prepareSlider();
 prepareCopy();
-// After the text has been painted.
-requestAnimationFrame(() => setTimeout(async () => {
-  await loadPlotly();
-  await drawAll();
-  scheme.listeners.push(drawAll);
-  document.body.dataset.drawn = "yes";
+// Programs take their picture of a page when it is loaded, which it is not while a frame is written.
+function holdLoad() {
+  const frame = document.body.appendChild(document.createElement("iframe"));
+  frame.hidden = true;
+  frame.contentDocument.open();
+  return () => {
+    frame.contentDocument.close();
+    frame.remove();
+  };
+}
+
+const painted = document.hidden ? (then) => then() : requestAnimationFrame;
+const release = holdLoad();
+painted(() => setTimeout(async () => {
+  try {
+    await loadPlotly();
+    await drawAll();
+    scheme.listeners.push(drawAll);
+    document.body.dataset.drawn = "yes";
+  } finally {
+    release();
+  }
 }));
