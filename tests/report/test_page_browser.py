@@ -94,6 +94,18 @@ def test_a_report_is_drawn_whole_and_without_a_complaint(
     assert (reports / name / "report.html").stat().st_size < 5e6
 
 
+def test_a_report_is_drawn_in_a_sandbox(browser: Chrome, reports: Path, tmp_path: Path) -> None:
+    report = (reports / "flic" / "report.html").as_uri()
+    page = tmp_path / "viewer.html"
+    page.write_text(f'<iframe sandbox="allow-scripts" src="{report}"></iframe>')
+    browser.get(page.as_uri())
+    browser.switch_to.frame(0)
+    drawn = "return document.body.dataset.drawn === 'yes'"
+    WebDriverWait(browser, 60).until(lambda each: each.execute_script(drawn))
+    browser.switch_to.default_content()
+    problems(browser)
+
+
 def test_the_slider_moves_matrix_and_graph_by_keyboard(browser: Chrome, reports: Path) -> None:
     report = opened(browser, reports / "flic" / "report.html")
     matrix = "return JSON.stringify(document.getElementById('matrix').data[0].z)"

@@ -79,12 +79,13 @@ function prepareCopy() {
 prepareSlider();
 prepareCopy();
 // Programs take their picture of a page when it is loaded, which it is not while a frame is written.
+// In a sandbox, as of viewers of notebooks, no frame can be.
 function holdLoad() {
   const frame = document.body.appendChild(document.createElement("iframe"));
   frame.hidden = true;
-  frame.contentDocument.open();
+  frame.contentDocument?.open();
   return () => {
-    frame.contentDocument.close();
+    frame.contentDocument?.close();
     frame.remove();
   };
 }
