@@ -109,16 +109,17 @@ def _server_context(config: Config) -> ServerContext:
         classes=data.classes,
         inputs=None if data.tokens else prod(data.shape),
         has_accuracy=wanted.has_accuracy and learner.answers_labels(),
-        least_loss=_least_loss(wanted, learner, private=private),
+        least_loss=_least_loss(wanted, learner, ours=is_ours(config.task), private=private),
         benign=_central(config, most=config.graph.root_samples).benign if root else largest,
         fresh=lambda number: initial_model(config, number)[1],
         union=None if config.engine.name == "deployment" else partial(union, config),
     )
 
 
-def _least_loss(wanted: Task, learner: type[Learner], *, private: bool) -> float:
-    """Return the least loss that an honest client can tell; a user's learner tells any."""
-    known = wanted.least_loss if learner is SgdLearner and not private else None
+def _least_loss(wanted: Task, learner: type[Learner], *, ours: bool, private: bool) -> float:
+    """Return the least loss that an honest client can tell; a user's learner or task tells any."""
+    sure = learner is SgdLearner and ours and not private
+    known = wanted.least_loss if sure else None
     return -LARGEST if known is None else known
 
 

@@ -17,10 +17,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 PLAIN_LOSS = {"_target_": "torch.nn.CrossEntropyLoss"}
 WEIGHTS = ("weight", "pos_weight")
 """Arguments of the losses of torch that are tensors."""
-NEVER_NEGATIVE = frozenset(
-    f"torch.nn.{name}Loss"
-    for name in ("CrossEntropy", "BCEWithLogits", "MSE", "L1", "SmoothL1", "Huber")
-)
+DISTANCES = frozenset(f"torch.nn.{name}Loss" for name in ("MSE", "L1", "SmoothL1", "Huber"))
+"""Losses that are never negative."""
+ENTROPIES = frozenset(f"torch.nn.{name}Loss" for name in ("CrossEntropy", "BCEWithLogits"))
+"""Losses that are not negative for classes and for labels in 0..1."""
 NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -50,7 +50,8 @@ class Task(ABC):
     def least_loss(self) -> float | None:
         """0 for a loss that is never negative; None: not known."""
         weights = (each for name in WEIGHTS for each in self.loss.get(name) or ())
-        known = self.loss.get("_target_") in NEVER_NEGATIVE
+        losses = DISTANCES if self.kind == "regression" else DISTANCES | ENTROPIES
+        known = self.loss.get("_target_") in losses
         return 0.0 if known and all(each >= 0 for each in weights) else None
 
     def check(self, target: LabelKind) -> None:

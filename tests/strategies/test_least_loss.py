@@ -18,6 +18,7 @@ from fl_app.wiring import made
         (["strategy=ifca"], 0.0),
         (["privacy=sample_dp"], -LARGEST),  # its losses have noise
         (["client.learner=least_learner.Own"], -LARGEST),
+        (["task._target_=least_learner.Signs"], -LARGEST),
         (["strategy=fedem", "network=mixture"], -LARGEST),
         (["strategy=kmeans", "network=centroids"], -LARGEST),
     ],
@@ -25,7 +26,12 @@ from fl_app.wiring import made
 def test_a_method_knows_of_its_clients_losses_what_is_sure(
     words: list[str], least: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = "from fl_app.client.sgd import SgdLearner\n\n\nclass Own(SgdLearner):\n    pass\n"
+    own = (
+        "from fl_app.client.sgd import SgdLearner\n"
+        "from fl_app.client.task import Classification\n"
+        "class Own(SgdLearner): pass\n"
+        "class Signs(Classification): pass\n"
+    )
     (tmp_path / "least_learner.py").write_text(own)
     monkeypatch.syspath_prepend(tmp_path)
     assert strategy(load(words)).context.least_loss == least
@@ -40,6 +46,7 @@ def test_a_method_knows_of_its_clients_losses_what_is_sure(
         ("multilabel", {"_target_": "torch.nn.BCEWithLogitsLoss"}, 0.0),
         ("regression", {"_target_": "torch.nn.MSELoss"}, 0.0),
         ("regression", {"_target_": "torch.nn.GaussianNLLLoss"}, None),
+        ("regression", {"_target_": "torch.nn.BCEWithLogitsLoss"}, None),  # of labels above 1
         ("tokens", {"_target_": "mine.Loss"}, None),
     ],
 )
