@@ -43,6 +43,11 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
             f"engine must be inprocess or simulation with {strategy.path}, whose server needs "
             "all clients' points, got deployment; use another strategy or engine"
         )
+    if records and records.evaluate_at_most == 0 and getattr(method, "reads_scores", False):
+        found.append(
+            f"records.evaluate_at_most must be null or 1 or more with {strategy.path}, which needs "
+            "the clients' scores of its results, got 0; remove it"
+        )
     found += _judges_nothing(strategy, values["fallback"])
     if rounds and records and any(late > rounds for late in records.snapshot_rounds):
         early = ",".join(str(each) for each in records.snapshot_rounds if each <= rounds)

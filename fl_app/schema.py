@@ -210,7 +210,7 @@ class RecordsConfig:
     folder: Text | None
     checkpoint_every: PositiveInt
     evaluate_every: PositiveInt
-    evaluate_at_most: PositiveInt | None
+    evaluate_at_most: NonNegativeInt | None
     central_test: bool
     snapshot_rounds: list[PositiveInt]
     snapshots: NonNegativeInt

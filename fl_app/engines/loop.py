@@ -259,7 +259,7 @@ class RoundLoop(Server):
         outcome = self.method.outcome(now)
         booked = self.budget.book(outcome, self.roster) if self.budget else outcome.privacy
         end = self.end.after(now, outcome)
-        measured = end is not None or self.end.measures(now, outcome)
+        measured = self.end.measures(now, outcome, ends=end is not None)
         waits = measured and end is None and self.carried.apart_because(outcome, now) is None
         if measured and not waits:
             evaluation_s = self._evaluate(now, failures)

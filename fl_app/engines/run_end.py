@@ -54,7 +54,9 @@ class RunEnd:
         self.spent = None if end is None else end.detail
         return end
 
-    def measures(self, server_round: int, outcome: Outcome) -> bool:
-        """Whether the clients evaluate after this round, if the run goes on."""
-        last = server_round == self.context.rounds or bool(outcome.finished)
+    def measures(self, server_round: int, outcome: Outcome, *, ends: bool) -> bool:
+        """Whether the clients evaluate after this round, which `ends` the run early or does not."""
+        if self.context.evaluate_at_most == 0:
+            return False
+        last = ends or server_round == self.context.rounds or bool(outcome.finished)
         return last or outcome.measures or server_round % self.context.evaluate_every == 0

@@ -543,6 +543,12 @@ def test_a_run_that_only_began_has_a_page(tmp_path: Path) -> None:
     page = write_page(tmp_path).read_text()
     assert "0 of 9 rounds" in page
     assert "Accuracy has not been measured yet." in page
+    (tmp_path / "config.yaml").write_text(
+        "rounds: 9\nstrategy: {_target_: a.Method}\nrecords: {evaluate_at_most: 0}\n"
+    )
+    page = write_page(tmp_path).read_text()
+    assert "records.evaluate_at_most=0 lets no client evaluate" in page
+    assert "not been measured yet" not in page
 
 
 def test_a_folder_without_a_run_is_refused(

@@ -138,7 +138,7 @@ def _accuracy(records: RunRecords) -> str:
             "that of each client is hidden by secure aggregation."
         )
     if not records.after:
-        return _distance(records) or "Accuracy has not been measured yet."
+        return _distance(records) or _unmeasured(records)
     now, last = _mean(records.after, [*records.after]), max(records.scores)
     worst = worst_decile([*records.after.values()])
     assert worst is not None  # since some client was measured
@@ -149,6 +149,12 @@ def _accuracy(records: RunRecords) -> str:
         f"{_change(records)}. The mean accuracy of the worst tenth of the clients is "
         f"{share(worst, 1)}."
     )
+
+
+def _unmeasured(records: RunRecords) -> str:
+    if _group(records.run.config, "records").get("evaluate_at_most") == 0:
+        return "There is no accuracy, since records.evaluate_at_most=0 lets no client evaluate."
+    return "Accuracy has not been measured yet."
 
 
 def _distance(records: RunRecords) -> str:
