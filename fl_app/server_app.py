@@ -16,7 +16,7 @@ from httpx import TransportError
 
 from fl_app import former_run, server_wiring
 from fl_app.client_wiring import attack
-from fl_app.config import Config
+from fl_app.config import Config, load
 from fl_app.data.checks import DataError
 from fl_app.data.population import own
 from fl_app.engines.carrying import CarryingGrid, simulated_nodes, simulates
@@ -67,11 +67,24 @@ class StoppableApp(ServerApp):
         if isinstance(grid, InProcessGrid):
             super().__call__(grid, context)
             return
+        if config.records.started_by is None and simulates(grid):
+            _check_parts(str(context.run_config["overrides"]))
         beside(getLogger("fl_app"), getLogger("flwr"))  # rounds and result, in Flower's log
         if config.logging.format == "json":
             structured(getLogger("flwr"))
         with _own_folder(config), _noted(config, grid, context):
             super().__call__(with_all_clients(grid, context), context)
+
+
+def _check_parts(overrides: str) -> None:
+    """Raise ConfigError if the parts of a run contradict each other, as the command `fl-app` does.
+
+    Clients would fail one by one, with a privacy without telling the server why. A simulation has
+    the data that this needs.
+    """
+    from fl_app.compatibility import problems  # no other run needs all that it tries
+
+    load(shlex.split(overrides), also=problems)
 
 
 @contextmanager

@@ -97,6 +97,24 @@ def test_a_simulation_is_not_continued(tmp_path: Path) -> None:
     assert run_state.read(tmp_path) is None
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("attack=label_flip attack.target=77", "attack.target"),
+        ("privacy=local_dp privacy.noise_multiplier=8 privacy.epsilon=1", "costs epsilon"),
+        ("attack=label_flip attack.target=77 privacy=sample_dp network=mobilenet", "BatchNorm"),
+    ],
+)
+def test_a_simulation_of_flower_begins_with_all_configuration_errors(
+    words: str, told: str, tmp_path: Path
+) -> None:
+    given = {"overrides": f"{words} records.folder='{tmp_path}'"}
+    context = Context(7, 0, {}, RecordDict(), cast(Any, given))
+    with pytest.raises(ConfigError, match=told):
+        server_app.StoppableApp()(InMemoryGrid.__new__(InMemoryGrid), context)
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("told", [KeyboardInterrupt(), ConfigError(["rounds must be 1"])])
 def test_the_log_of_flower_shows_no_code_before_a_sentence(
     told: BaseException, monkeypatch: pytest.MonkeyPatch
