@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from logging import getLogger
-from math import isclose, isfinite, prod
+from math import isclose, isfinite, nan, prod
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fl_app.client.scoring import build_metric, for_metric
+from fl_app.client.scoring import UNDEFINED, build_metric, for_metric
 from fl_app.client.task import Loss, Task
 from fl_app.data.datasets import Dataset
 from fl_app.reasons import reason_of
@@ -92,13 +92,24 @@ def _check_metric(
 ) -> None:
     """Raise ValueError for a metric that fails, gives no number or writes into what it takes."""
 
+    undefined: list[Exception] = []
+
     def measured() -> Any:
         metric = build_metric(given, classes)
         metric.update(for_metric(metric, *takes), takes[1])
-        return metric.compute()
+        try:
+            return metric.compute()
+        except UNDEFINED as error:  # as of a rare label that none of these samples has
+            undefined.append(error)
+            return nan
 
     before = [each.clone() for each in takes]
     first = _try(name, given, takes, measured)
+    if undefined:
+        log.warning(
+            "%s has no value on %d samples that were tried: %s; a client on whose samples it fails "
+            "so has none", name, len(takes[1]), reason_of(undefined[0])
+        )  # fmt: skip
     if not all(map(torch.equal, before, takes)):
         raise ValueError(
             f"{name} must leave predictions and labels as they are, got {dict(given)}, which "

@@ -14,6 +14,8 @@ from fl_app.client.task import Task
 from fl_app.client.training import SCORED, UNSCORED, Precision, Score, autocast, scores
 
 log = getLogger(__name__)
+UNDEFINED = (ValueError, ZeroDivisionError)
+"""What `compute` of a metric raises that is undefined on the samples that it got."""
 NUMBER = ("num_classes", "num_labels")
 """Arguments of metrics that are filled in with the number of classes of the data."""
 OF_ALL_CLASSES = ("AUROC", "AveragePrecision", "EER", "LogAUC")
@@ -116,7 +118,7 @@ def value(metric: Any, labels: Tensor) -> float | None:
             values = columns.reshape(1, -1) if areas and average == "micro" else columns
             differ = min(len(column.unique()) for column in values)
             found = float(metric.compute()) if differ >= _values_needed(metric) else nan
-    except (ValueError, ZeroDivisionError) as error:  # too few samples
+    except UNDEFINED as error:  # too few samples
         log.debug("%s has no value: %s", type(metric).__name__, error)
         return None
     return found if isfinite(found) else None

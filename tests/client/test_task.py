@@ -116,6 +116,14 @@ def test_a_metric_without_a_value_on_any_client_is_told(tmp_path: Path) -> None:
     assert "task.metrics.own has no value on any client" in told
 
 
+def test_a_metric_that_is_undefined_on_the_tried_samples_is_told_and_not_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    load(_given("rare", "+task.metrics.own._target_=user_tasks.OfMany"), also=problems)
+    (told,) = caplog.messages
+    assert told.startswith("task.metrics.own has no value on 16 samples that were tried: ValueErr")
+
+
 def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
     recall = "+task.metrics.recall._target_=torchmetrics.classification.BinaryRecall"
     found = {}

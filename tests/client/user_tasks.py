@@ -342,6 +342,20 @@ class Nowhere(Found):
         return float("nan")
 
 
+class OfMany(Found):
+    """A metric that is undefined on few samples."""
+
+    def update(self, predicted: Tensor, labels: Tensor) -> None:
+        """Count a batch."""
+        self.count += len(labels)
+
+    def compute(self) -> Any:
+        """Return the number of samples."""
+        if self.count < 17:
+            raise ValueError("too few samples")
+        return float(self.count)
+
+
 class Both(Found):
     """A metric with two numbers."""
 
