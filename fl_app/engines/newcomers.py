@@ -158,7 +158,8 @@ class Newcomers:
         clients = [client for client in clients if told[client] is not None]
         encoded = encode(*models)
         proxies = {client: self.roster.proxy(client) for client in clients}
-        asked = {p.cid: PlacementQuestion(c, len(models)) for c, p in proxies.items()}
+        least = self.method.context.least_loss
+        asked = {p.cid: PlacementQuestion(c, len(models), least) for c, p in proxies.items()}
         for client in clients:
             self._asked[client] = self._asked.get(client, 0) + 1
         questions = [

@@ -19,10 +19,11 @@ LOSSES = "losses"
 
 @dataclass(frozen=True)
 class PlacementQuestion:
-    """The asked client, and the number of models that it got."""
+    """The asked client, the number of models that it got, and the least loss of an honest one."""
 
     client_id: int
     models: int
+    least_loss: float = -LARGEST
 
 
 @dataclass(frozen=True)
@@ -38,5 +39,5 @@ def read_placement(reply: EvaluateRes, question: PlacementQuestion) -> Placement
     check_status(reply.status.code)
     if not isinstance(reply.metrics, Mapping):
         raise RejectionError("metrics", "fields by name", shown(reply.metrics))
-    losses = vector(reply.metrics, LOSSES, question.models, -LARGEST, LARGEST)
+    losses = vector(reply.metrics, LOSSES, question.models, question.least_loss, LARGEST)
     return PlacementAnswer(question.client_id, losses)

@@ -1,6 +1,7 @@
 """Placements: one loss for each model that a newcomer was asked about, or rejected."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -64,6 +65,13 @@ def test_mutated_bytes_are_the_losses_that_they_encode_or_rejected(draw: Random)
     valid = len(data) == 12 and bool((np.abs(numbers) <= np.float32(LARGEST)).all())
     answer, _ = rules.answered(read_placement, _honest(**{LOSSES: bytes(data)}), QUESTION)
     assert (answer is not None) == valid
+
+
+@pytest.mark.parametrize(("least", "taken"), [(0.0, False), (-LARGEST, True)])
+def test_a_loss_below_the_least_is_rejected(least: float, taken: bool) -> None:
+    reply = _honest(**{LOSSES: np.array([0.5, -0.25, 0.0], "<f4").tobytes()})
+    answer, _ = rules.answered(read_placement, reply, replace(QUESTION, least_loss=least))
+    assert (answer is not None) == taken
 
 
 @pytest.mark.parametrize("missing", ["losses", "metrics"])
