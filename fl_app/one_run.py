@@ -66,6 +66,8 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False, begun: bool
         console.print(f"all {done} rounds are done; rounds=<more> trains further", markup=False)
     with _alone(folder), _concluded(config, folder):
         _log_to(folder / "run.log", config.logging.format)
+        if resume:
+            resumed_run.check_goes_on(folder)
         _remove_results(folder, resume=resume, begun=begun)
         stop_request.withdraw(folder)
         with replacing(folder / OVERRIDES) as temporary:

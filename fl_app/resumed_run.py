@@ -17,7 +17,7 @@ from fl_app.data.clients import Population
 from fl_app.data.natural import by_column, encoded
 from fl_app.data.population import own
 from fl_app.override_errors import NOT_COMPOSED, key_of
-from fl_app.records import checkpoint
+from fl_app.records import checkpoint, run_state
 from fl_app.records.names import CHECKPOINTS
 from fl_app.records.reading import read_config, read_names
 from fl_app.schema import EngineConfig
@@ -89,6 +89,20 @@ def check_fits(config: Config, folder: Path) -> None:
         raise
     except ValueError as error:
         raise ConfigError([str(error)]) from error
+
+
+def check_goes_on(folder: Path) -> None:
+    """Raise ConfigError for a run without a checkpoint, before what is known of its end is removed.
+
+    One that is under way over gRPC needs none to be followed.
+    """
+    state = run_state.read(folder)
+    if checkpoint.exists(folder / CHECKPOINTS) or (state is not None and state.unfinished):
+        return
+    raise ConfigError([
+        f"{folder / CHECKPOINTS} must have a checkpoint from which the run goes on, got none, as "
+        "after a full disk; its results stay as they are, so start a new run in another folder"
+    ])  # fmt: skip
 
 
 def _check_state(config: Config, folder: Path) -> None:

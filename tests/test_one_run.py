@@ -21,6 +21,7 @@ from fl_app.records.checkpoint import FORMER, Checkpoint
 from fl_app.records.names import CHECKPOINTS
 from fl_app.records.reading import read_names
 from fl_app.records.run_state import RunState
+from fl_app.resumed_run import check_goes_on
 from fl_app.schema import ConfigError
 from fl_app.server_wiring import strategy
 from fl_app.strategies.state import save
@@ -274,6 +275,20 @@ def test_a_run_whose_checkpoint_cannot_be_continued_keeps_its_results(
     with pytest.raises(ConfigError, match=why):
         one_run.resume(tmp_path, ["rounds=2"])
     assert (tmp_path / "summary.json").read_text() == '{"status": "completed"}'
+
+
+def test_a_run_without_a_checkpoint_keeps_its_results(ends: None, tmp_path: Path) -> None:
+    _stop_after_a_round(tmp_path)
+    (tmp_path / "rounds.jsonl").write_text("{}\n")
+    (tmp_path / "summary.json").write_text('{"status": "completed"}')
+    (tmp_path / CHECKPOINTS / checkpoint.FILE).unlink()  # as on a full disk
+    before = (tmp_path / "overrides.yaml").read_text()
+    with pytest.raises(ConfigError, match="must have a checkpoint from which the run goes on, got"):
+        one_run.resume(tmp_path, ["rounds=2"])
+    assert (tmp_path / "summary.json").read_text() == '{"status": "completed"}'
+    assert (tmp_path / "overrides.yaml").read_text() == before
+    run_state.write(tmp_path, RunState(1, "", 5))
+    check_goes_on(tmp_path)  # it is under way, and only followed
 
 
 def test_a_run_with_damaged_records_can_be_resumed(ends: None, tmp_path: Path) -> None:
