@@ -15,7 +15,7 @@ from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.introducer import Introducer
 from fl_app.engines.outgoing import grid_of, message_to, pushed, share_arrays
 from fl_app.engines.puller import Puller, Silence, content
-from fl_app.ingress.extent import check_extent
+from fl_app.ingress.extent import check_extent, check_single
 from fl_app.ingress.rejection import RejectionError, trusted
 from fl_app.strategies.replies import ClientFailure, LostClient, RejectedReply
 from fl_app.strategies.roster import Roster
@@ -147,6 +147,7 @@ class ClientMessenger:
 def fit_reply(content: RecordDict) -> FitRes:
     """Return a client's reply to a training message; raises RejectionError."""
     check_extent(content, arrays="fitres.parameters")
+    check_single(content, "fitres.metrics")
     return compat.recorddict_to_fitres(content, keep_input=True)
 
 
@@ -156,6 +157,7 @@ def evaluation_of(ins: EvaluateIns) -> Callable[[RecordDict], EvaluateRes]:
 
     def parse(content: RecordDict) -> EvaluateRes:
         check_extent(content, arrays=None)
+        check_single(content, "evaluateres.metrics")
         reply = compat.recorddict_to_evaluateres(content)
         return EvaluateRes(
             reply.status, reply.loss, reply.num_examples, {**reply.metrics, "community": asked}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from flwr.app import RecordDict
 from flwr.compat.common import recorddict_compat as compat
 
-from fl_app.ingress.extent import check_extent
+from fl_app.ingress.extent import check_extent, check_single
 from fl_app.ingress.fits import check_status
 from fl_app.ingress.introductions import Identity, read_introduction
 
@@ -54,6 +54,7 @@ def identity(
 ) -> Identity:
     """Return the identity in a reply; raises RejectionError: see `read_introduction`."""
     check_extent(content, arrays=None)
+    check_single(content, "getpropertiesres.properties")
     reply = compat.recorddict_to_getpropertiesres(content)
     check_status(reply.status.code)
     return read_introduction(reply.properties, clients, expected, planted)

@@ -1,8 +1,8 @@
-"""Rejects replies with more in them than a client is ever asked for."""
+"""Rejects replies with more in them than a client is asked for, and lists in place of values."""
 
 from flwr.app import RecordDict
 
-from fl_app.ingress.rejection import RejectionError
+from fl_app.ingress.rejection import LONGEST, RejectionError, printable, shown
 
 MOST_FIELDS = 10_000
 """Limit of the fields of a reply, far above what any method asks for."""
@@ -22,3 +22,13 @@ def check_extent(reply: RecordDict, *, arrays: str | None) -> None:
         count += sum(len(record) for record in records.values())
     if count > MOST_FIELDS:
         raise RejectionError("the reply", f"of at most {MOST_FIELDS} fields", str(count))
+
+
+def check_single(reply: RecordDict, record: str) -> None:
+    """Raise RejectionError for a field of a record that has a list.
+
+    Flower does not read such a record, and would not say which field is wrong.
+    """
+    for name, value in reply.config_records.get(record, {}).items():
+        if isinstance(value, list):
+            raise RejectionError(printable(name, LONGEST), "a single value", shown(value))

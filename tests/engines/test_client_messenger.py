@@ -170,6 +170,10 @@ def _many_fields(content: RecordDict) -> None:
     content["fitres.metrics"] = ConfigRecord({str(each): 1 for each in range(10_001)})
 
 
+def _list(content: RecordDict) -> None:
+    content["fitres.metrics"] = ConfigRecord({"loss": [0.25, 0.5]})
+
+
 def _many_records(content: RecordDict) -> None:
     for each in range(10_001):
         content[f"attached.0.{each}"] = ConfigRecord()
@@ -181,6 +185,7 @@ def _many_records(content: RecordDict) -> None:
         (_more_arrays, "without arrays beside fitres.parameters, got 1 more records"),
         (_many_fields, "of at most 10000 fields, got 1"),
         (_many_records, "of at most 10000 fields, got 1"),
+        (_list, "loss must be a single value, got [0.25, 0.5]"),
     ],
 )
 def test_a_reply_with_more_than_was_asked_for_is_rejected(
