@@ -93,7 +93,7 @@ class Connections:
             if present >= needed or (refused and not self._open):
                 break
             if self.node_wait is not None:
-                self.node_wait.check(self.roster.num_available(), needed, self.roster.proxies())
+                self.node_wait.check(list(self.roster.all()), needed, self.roster.proxies())
             if time.monotonic() > deadline and enough:
                 break
             if time.monotonic() > deadline:

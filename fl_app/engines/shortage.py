@@ -30,31 +30,36 @@ class NodeWait:
     overrides: str
     by_flwr: bool
     timeout_s: float
-    _most: int = -1
-    _since: float = field(default_factory=time.monotonic)
+    _known: set[str] = field(default_factory=set)
+    _since: float | None = None
 
-    def check(self, connected: int, clients: int, present: Collection[int] = ()) -> None:
-        """Raise TooFewNodesError if too few nodes have connected and the time is up.
+    def check(
+        self, connected: Collection[str], clients: int, present: Collection[int] = ()
+    ) -> None:
+        """Raise TooFewNodesError if too few nodes have ever connected and the time is up.
 
-        `present`: the client ids of the nodes that have introduced themselves.
+        `connected`: the ids of the nodes that are there now, of which a busy machine can lose one
+        for a while; `present`: the client ids of those that have introduced themselves.
         """
-        if connected > self._most:
-            self._most, self._since = connected, time.monotonic()
-        if self._most >= clients or time.monotonic() - self._since < self.timeout_s:
+        now = time.monotonic()
+        if self._since is None or not self._known.issuperset(connected):
+            self._known.update(connected)
+            self._since = now
+        if len(self._known) >= clients or now - self._since < self.timeout_s:
             return
-        remedies = [self._with_these(clients, present)] if self._most else []
+        remedies = [self._with_these(clients, present)] if self._known else []
         remedies.append(
             f"wait longer for the others: {self._command('engine.nodes_timeout_s=300')}"
         )
         note = f" ({_NAMELESS}: the one that you gave to flwr run)" if self.by_flwr else ""
         raise TooFewNodesError(
-            f"{clients} clients need {clients} nodes, got {self._most} and no new one in "
+            f"{clients} clients need {clients} nodes, got {len(self._known)} and no new one in "
             f"{self.timeout_s:g} s; {'; or '.join(remedies)}{note}"
         )
 
     def _with_these(self, clients: int, present: Collection[int]) -> str:
-        if max(present, default=0) < self._most:
-            return f"run with these: {self._command(f'population.clients={self._most}')}"
+        if max(present, default=0) < len(self._known):
+            return f"run with these: {self._command(f'population.clients={len(self._known)}')}"
         absent = sorted({*range(clients)} - {*present})  # fewer clients would exclude a node
         command = self._command("engine.nodes_timeout_s=9999", "engine.connect_timeout_s=15")
         return f"run without clients {absent}: {command}"
