@@ -135,7 +135,7 @@ def messages(key: str, error: ValidationError) -> list[str]:
             other = f" or use another {key}" if group == key else ""
             lines.append(f"{place} is not a setting here; remove it{other}")
         elif kind in MISSING:
-            how = f"as {place}=<value>" if group in (key, "") else f"in {group}"
+            how = f"as +{place}=<value>" if group in (key, "") else f"in {group}"
             lines.append(f"{place} is missing; give it {how}")
         else:
             rule, example = _rule(item)

@@ -220,7 +220,7 @@ def test_one_error_names_key_rule_and_value(override: str, message: str) -> None
             ["network=mlp", "~network.hidden", "engine.nome=1"],
             [
                 "engine.nome is not a setting of this run; use engine.name",
-                "network.hidden is missing; give it as network.hidden=<value>",
+                "network.hidden is missing; give it as \\+network.hidden=<value>",
             ],
         ),
         (
