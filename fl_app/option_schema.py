@@ -115,7 +115,7 @@ def misfit(key: str, target: Callable[..., Any], options: Mapping[str, Any]) -> 
 
 def no_target(key: str, path: str, error: Exception) -> str:
     """Return the error for a path that cannot be imported."""
-    why, remedy = error, f"use one of conf/{key}"
+    why, remedy = error, f"correct it or use one of conf/{key}"
     if isinstance(error.__cause__, OSError):  # of a file that the user's module reads
         why, remedy = error.__cause__, "put the file there"
     told = " ".join(str(why).split())

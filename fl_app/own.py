@@ -5,6 +5,7 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from importlib.machinery import PathFinder
 from logging import getLogger
 from pathlib import Path
@@ -140,6 +141,19 @@ def imported_from(path: str) -> Any:
             "its module ends the program when it is imported, as a script does; put what it runs "
             'under `if __name__ == "__main__":`'
         ) from error
+    except ImportError as error:
+        if missing := lacking(path, error.__cause__):
+            raise ImportError(missing) from error.__cause__
+        raise
+
+
+def lacking(path: str, cause: BaseException | None) -> str | None:
+    """Return what a module lacks, None if it is the module itself that cannot be imported."""
+    place, _, name = path.rpartition(".")
+    if not isinstance(cause, ModuleNotFoundError) or cause.name != path or not place:
+        return None
+    near = get_close_matches(name, vars(sys.modules[place]), n=1)
+    return f"there is no {name} in {place}" + (f", but {near[0]}" if near else "")
 
 
 def unfound(dotted: str) -> str | None:

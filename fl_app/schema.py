@@ -30,6 +30,7 @@ from fl_app.client.pretrained import Pretrained
 from fl_app.client.stragglers import Epochs
 from fl_app.client.training import Precision
 from fl_app.data.schedule import Dynamics
+from fl_app.own import imported_from, unfound
 from fl_app.types import (
     Backend,
     Benign,
@@ -94,9 +95,9 @@ def _nested(node: Any) -> Target:
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
         raise ValueError("one class, by _target_, with its arguments")
     try:
-        get_object(node["_target_"])
+        imported_from(node["_target_"])
     except Exception as error:  # the import of a user's module can raise anything
-        reason = str(error).replace("\n", " ")
+        reason = unfound(node["_target_"]) or str(error).replace("\n", " ")
         raise ValueError(f"the path of a class that can be imported ({reason})") from error
     options = {str(name): value for name, value in node.items() if name != "_target_"}
     return Target(path=node["_target_"], options=options)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fl_app.client.scoring import UNDEFINED, build_metric, for_metric
 from fl_app.client.task import Loss, Task
 from fl_app.data.datasets import Dataset
+from fl_app.own import lacking
 from fl_app.reasons import reason_of
 from fl_app.rng import generator
 
@@ -275,7 +276,7 @@ def _try(
         if str(error).startswith(f"Error loading {path!r}"):  # by Hydra, which imports it
             raise ValueError(
                 f"{name}._target_ must name a class that can be imported, got {path!r}: "
-                f"{reason_of(error)}; correct it{unneeded}"
+                f"{lacking(str(path), error.__cause__) or reason_of(error)}; correct it{unneeded}"
             ) from error
         raise ValueError(
             f"{name} must be a class that takes the network's answers and the labels, got "

@@ -341,8 +341,37 @@ def test_data_are_checked_with_the_rest(overrides: list[str], message: str) -> N
 def test_a_distance_is_named_or_a_function_of_ones_own() -> None:
     own = "strategy.similarity=fl_app.graph.similarity.cosine_between"
     assert load(["strategy=communities", own]).strategy.sound
-    with pytest.raises(ConfigError, match=r"'cosine' or the dotted path .*, got 'nonsense.f'"):
+    rule = r"'cosine' or the dotted path .*no module nonsense; .*, got 'nonsense.f'"
+    with pytest.raises(ConfigError, match=rule):
         load(["strategy=communities", "strategy.similarity=nonsense.f"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (
+            ["attack=zero", "attack._target_=tests.user_parts.Od"],
+            "no Od in tests.user_parts, but Odd",
+        ),
+        (["client.learner=tests.user_parts.Shirt"], "no Shirt in tests.user_parts, but Short"),
+        (
+            ["strategy=late", "strategy.similarity=fl_app.graph.similarity.cosine_betwen"],
+            "no cosine_betwen in fl_app.graph.similarity, but cosine_between",
+        ),
+        (
+            ["strategy=fedem", "network=mixture", "network.of=fl_app.client.networks.mlpp"],
+            "no mlpp in fl_app.client.networks, but mlp",
+        ),
+        (["client.optimizer._target_=torch.optim.Adom"], "no Adom in torch.optim, but Adam"),
+        (["task.loss._target_=torch.nn.MSELos"], "no MSELos in torch.nn, but MSELoss"),
+    ],
+)
+def test_a_misspelt_name_of_a_module_is_told_with_the_right_one(
+    overrides: list[str], told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(overrides, also=problems)
+    assert any(f"there is {told}" in each for each in caught.value.problems)
 
 
 def test_a_federation_elsewhere_has_its_data_elsewhere() -> None:

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from hydra.utils import get_object
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
@@ -25,6 +24,7 @@ from fl_app.client.sgd import SgdLearner
 from fl_app.client.stragglers import most
 from fl_app.client.training import SCORED, autocast, scores, train, trainable
 from fl_app.learner_reports import Told
+from fl_app.own import imported_from
 
 WEIGHTS, CLASS_WEIGHTS = "weights", "class_weights"
 """Names of the reports: a client's share of each component (k,), and of each class in it (k * c,).
@@ -89,7 +89,7 @@ def mixture(
     """
     build = None
     try:
-        build = get_object(of)
+        build = imported_from(of)
         first = build(shape, classes, **settings)
     except (ImportError, TypeError) as error:
         raise ValueError(

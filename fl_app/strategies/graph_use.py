@@ -6,7 +6,6 @@ from math import isfinite
 from typing import Annotated, Literal
 
 import numpy as np
-from hydra.utils import get_object
 from pydantic import AfterValidator, PositiveFloat
 
 from fl_app.aggregation import lower_median
@@ -20,6 +19,7 @@ from fl_app.graph.similarity import DISTANCES, Distance, ModelDistance
 from fl_app.graph.split_strength import FEWEST
 from fl_app.graph.vectors import ClientVectors
 from fl_app.ingress import screen
+from fl_app.own import imported_from, unfound
 from fl_app.params import Layout
 from fl_app.strategies.graph_settings import SKETCHABLE
 from fl_app.strategies.outcome import View
@@ -29,6 +29,7 @@ from fl_app.types import Labels, SomeVectors, Vector
 
 MOST_WHOLE = 5000
 """Up to this number of clients, the records have the whole matrix at the clustering."""
+IMPORTABLE = "the dotted path of a function that can be imported"
 STRAYED = 30.0
 """Models of honest clients were at most 25 times as far from the common one as usual."""
 
@@ -40,18 +41,19 @@ def distance_named(name: str) -> Distance:
     """
     if name in DISTANCES:
         return DISTANCES[name]
+    if "." not in name:
+        raise ValueError(IMPORTABLE)
     try:
-        if "." not in name:
-            raise ValueError(name)
-        found: Distance = get_object(name)
+        found: Distance = imported_from(name)
     except (ImportError, ValueError) as error:
-        raise ValueError("the dotted path of a function that can be imported") from error
+        why = unfound(name) or " ".join(str(error).split())
+        raise ValueError(f"{IMPORTABLE} ({why})") from error
     return found
 
 
 def _importable(name: str) -> str:
     if name in DISTANCES:  # a method lists the names that it allows separately
-        raise ValueError("the dotted path of a function that can be imported")
+        raise ValueError(IMPORTABLE)
     distance_named(name)
     return name
 
