@@ -52,6 +52,11 @@ class FinishedRun:
     """A run that has ended: its clients, their communities and their models."""
 
     def __init__(self, folder: Path) -> None:
+        if not folder.exists():
+            raise ValueError(
+                f"the folder must be the output folder of a run, got {folder}, which is not there; "
+                "correct it"
+            )
         found = read_serving(folder)
         if found is None:
             raise ValueError(

@@ -211,6 +211,8 @@ def test_an_unknown_client_community_or_folder_is_refused(digits_run: Path, tmp_
         found.model()
     with pytest.raises(ValueError, match=r"a run that has ended, with serving\.json, got"):
         load_run(tmp_path)
+    with pytest.raises(ValueError, match=r"output folder of a run, got .*, which is not there"):
+        load_run(tmp_path / "misspelt")
     (tmp_path / "serving.json").write_text("{")
     with pytest.raises(ValueError, match="is damaged"):
         load_run(tmp_path)
