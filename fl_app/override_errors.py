@@ -1,8 +1,9 @@
 """Which overrides of a command line are wrong, and why: no sound one is blamed for another."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from difflib import get_close_matches
+from inspect import signature
 from itertools import islice, product
 from typing import Any
 
@@ -12,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fl_app.command_words import as_value, in_shell
+from fl_app.own import imported_from
 
 Compose = Callable[[Sequence[str]], DictConfig]
 Choices = Callable[[str], list[str]]
@@ -207,9 +209,12 @@ def _remedy(key: str, override: str, composed: DictConfig) -> str:
     for part in parent.split(".") if parent else []:
         group = group.get(part) if isinstance(group, dict) else None
     names = [str(each) for each in group] if isinstance(group, dict) else []
+    target = None if override.startswith("~") else _own_target(group)
+    if target and name in _parameters(target):
+        return f"give it as +{override}"
     if near := get_close_matches(name, names, n=1):
         return f"use {parent}.{near[0]}" if parent else f"use {near[0]}"
-    if (target := _own_target(group)) and not override.startswith("~"):
+    if target:
         return f"give it as +{override} if {target} takes it"
     settings = [each for each in names if re.fullmatch("[a-z]\\w*", each)]
     return f"remove it or use one of {', '.join(settings)}" if settings else "remove it"
@@ -255,6 +260,14 @@ def _own_target(group: Any) -> str | None:
     """Return the target of a group if it is the user's, whose settings conf does not list."""
     target = group.get("_target_") if isinstance(group, dict) else None
     return target if isinstance(target, str) and not target.startswith("fl_app.") else None
+
+
+def _parameters(target: str) -> Collection[str]:
+    """Return the names of the parameters of a user's class or function, none if it has no such."""
+    try:
+        return signature(imported_from(target)).parameters
+    except Exception:  # the import of a user's module can raise anything
+        return ()
 
 
 def first_line(error: Exception) -> str:

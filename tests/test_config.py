@@ -266,6 +266,19 @@ def test_one_error_names_key_rule_and_value(override: str, message: str) -> None
             ],
         ),
         (
+            [
+                "attack=zero",
+                "attack._target_=tests.user_parts.Partial",
+                "attack.part=3",
+                "rounds=x",
+            ],
+            [
+                "attack.part is not .*; give it as \\+attack.part=3$",
+                "rounds must be a whole number",
+                "attack.part is missing; give it as \\+attack.part=<value>",
+            ],
+        ),
+        (
             ["strategy._target_=tests.user_parts.Mean", "strategy.count=3", "rounds=x"],
             [
                 "strategy.count is not .*; give it as \\+strategy.count=3 if "

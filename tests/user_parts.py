@@ -229,6 +229,13 @@ class Odd(Attack):
         return update[:-1] if self.fault == "short" else -update
 
 
+@dataclass(frozen=True, kw_only=True)
+class Partial(Attack):
+    """An attack with a setting whose name is near to that of another one, `start`."""
+
+    part: float
+
+
 def people(dataset: Dataset, *, seed: int, clients: int, fault: str) -> Any:
     """Return a split of the data set, with a fault by name."""
     train = [np.arange(40) + 40 * client for client in range(clients)]
