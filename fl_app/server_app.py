@@ -25,8 +25,10 @@ from fl_app.engines.lost_connection import LostConnectionError
 from fl_app.engines.node_ids import NodeOwners
 from fl_app.engines.shortage import OF_LAUNCH, NodeWait, too_few_simulated
 from fl_app.idle_settings import idle_settings
+from fl_app.own import PROJECT
 from fl_app.records import output_folder, run_state
 from fl_app.records.checkpoint import CheckpointError
+from fl_app.records.reading import read_overrides
 from fl_app.records.run_state import RunState, SupersededError
 from fl_app.records.structured_logs import beside, structured
 from fl_app.run_config import of_run
@@ -187,17 +189,25 @@ def server_fn(context: Context) -> ServerAppComponents:
     if config.engine.name == "deployment":  # of others, a run.json is that of an earlier run
         recorder.superseded = partial(run_state.superseded, recorder.folder, context.run_id)
     if not (config.records.resume or config.records.restarts):  # goes on without lost nodes
-        loop.connections.node_wait = NodeWait(
-            overrides,
-            by_flwr=config.records.started_by is None,
-            timeout_s=config.engine.nodes_timeout_s,
-        )
+        loop.connections.node_wait = _node_wait(config, overrides, recorder.folder)
     for each in idle_settings(config):
         getLogger(__name__).warning(each)
     log(INFO, "results of this run: %s", recorder.folder.resolve())
     if recorder.resumes:
         log(INFO, "%s", recorder.resumes)
     return ServerAppComponents(server=loop, config=ServerConfig(num_rounds=config.rounds))
+
+
+def _node_wait(config: Config, overrides: str, folder: Path) -> NodeWait:
+    """Return a wait for nodes whose remedies have what the user gave, and not what fl-app added."""
+    by_flwr, copy = config.records.started_by is None, folder.resolve() / PROJECT
+    given = None if by_flwr else read_overrides(folder)
+    return NodeWait(
+        overrides if given is None else shlex.join(given),
+        by_flwr=by_flwr,
+        timeout_s=config.engine.nodes_timeout_s,
+        project=copy if copy.is_dir() and not by_flwr else None,
+    )
 
 
 def _owners(path: str) -> NodeOwners:

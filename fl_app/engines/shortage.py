@@ -4,8 +4,10 @@ import shlex
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fl_app.command_words import flwr_command
+from fl_app.own import OPTIONS
 
 OF_LAUNCH = tuple(
     f"records.{name}=" for name in ("folder", "resume", "restarts", "started_by", "id")
@@ -24,12 +26,13 @@ class NodeWait:
     """Waits for nodes that have never connected, as long as new ones come.
 
     `overrides` are those of the run, `by_flwr` says whether Flower's own command started it;
-    `timeout_s`: seconds since the last new node.
+    `timeout_s`: seconds since the last new node. `project` has the user's own options and modules.
     """
 
     overrides: str
     by_flwr: bool
     timeout_s: float
+    project: Path | None = None
     _known: set[str] = field(default_factory=set)
     _since: float | None = None
 
@@ -72,7 +75,11 @@ class NodeWait:
         words += changes
         if self.by_flwr:
             return flwr_command(words, f"{_NAMELESS} ")
-        return shlex.join(["fl-app", *words])
+        if self.project is None:
+            return shlex.join(["fl-app", *words])
+        options = str(self.project / OPTIONS)
+        command = shlex.join(["fl-app", "--config-dir", options, *words])
+        return f"PYTHONPATH={shlex.quote(str(self.project))} {command}"
 
 
 def too_few_simulated(overrides: str, nodes: int, clients: int) -> TooFewNodesError:

@@ -1,10 +1,13 @@
 """A run with fewer nodes than clients ends early, with a command that mends it."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 from flwr.common.config import parse_config_args
 
+from fl_app import server_app
+from fl_app.config import load
 from fl_app.engines import shortage
 from fl_app.engines.shortage import NodeWait, TooFewNodesError, too_few_simulated
 
@@ -40,6 +43,25 @@ def test_a_node_that_is_lost_for_a_while_has_connected(clock: list[float]) -> No
     wait.check(("b",), 3)
     with pytest.raises(TooFewNodesError, match="4 clients need 4 nodes, got 3"):
         wait.check(("b",), 4)
+
+
+def test_the_command_finds_the_options_and_modules_of_the_user(
+    clock: list[float], tmp_path: Path
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "overrides.yaml").write_text("[experiment=risk, engine=deployment]")
+    given = f"engine=deployment engine.node_ids={tmp_path}/federation/nodes.json"
+    config = load(["engine=deployment", "records.started_by=me"])
+    wait = server_app._node_wait(config, given, tmp_path)
+    wait.check((), 3)
+    clock[0] = config.engine.nodes_timeout_s + 1
+    with pytest.raises(TooFewNodesError) as raised:
+        wait.check((), 3)
+    project = tmp_path / "project"
+    assert str(raised.value).endswith(
+        f"PYTHONPATH={project} fl-app --config-dir {project}/conf experiment=risk "
+        "engine=deployment engine.nodes_timeout_s=300"
+    )
 
 
 def test_nodes_whose_client_ids_have_gaps_get_a_command_that_keeps_them(
