@@ -63,7 +63,7 @@ def measure_missing(
 def write_page(
     about: str,
     page: Path,
-    cases: Callable[[], Sequence[Case]],
+    cases: Callable[[], Iterable[Case]],
     measure: Measure,
     lines: Callable[[list[Found]], Sequence[str]],
     *,
