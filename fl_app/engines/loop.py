@@ -124,7 +124,7 @@ class RoundLoop(Server):
         status, failure = "failed", None
         try:
             self.availability.show_members(first)  # who joins later may have connected already
-            self.connections.wait(self.clients - len(self.roster.absent))
+            self.connections.wait(self.clients - len(self._gone()))
             self._reopen(first)
             self.newcomers.begin(first, self.recorder.history.rounds)
             with keep_objects():
@@ -284,6 +284,14 @@ class RoundLoop(Server):
         found = self.exchange.evaluate(self.messenger, server_round, models, self.roster)
         failures += failed(server_round, found, EVALUATION)
         return time.perf_counter() - began
+
+    def _gone(self) -> set[int]:
+        """Return the clients for which the start does not wait.
+
+        A run that was lost and submitted again goes on without those that it had lost before.
+        """
+        rounds = self.recorder.history.rounds if self._restart else []
+        return {*self.roster.absent, *(rounds[-1]["lost"] or () if rounds else ())}
 
     def _restarted(self) -> Event | None:
         """Return the event of the first round after the run was lost and submitted again."""

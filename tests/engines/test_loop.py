@@ -687,6 +687,21 @@ def test_a_run_that_is_submitted_again_goes_on_from_its_checkpoint_and_says_so(
     assert (resumed["restart"], resumed["round"]) == (3, 2)
 
 
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_only_a_run_that_is_submitted_again_does_not_wait_for_whom_it_had_lost(
+    play: Callable[..., Played], monkeypatch: pytest.MonkeyPatch, restarts: int
+) -> None:
+    first = play(joins=lambda look: {0, 1, 2})
+    first.federation.fails = lambda client, fit: lost(client) if client == 2 else None
+    assert first.summary_after(2)["status"] == "completed"
+    assert read_rounds(first.folder)[-1]["lost"] == [2]
+    again = Played(first.folder, lambda look: {0, 1}, 1, 4, resume=not restarts, restarts=restarts)
+    needed: list[int] = []
+    monkeypatch.setattr(again.loop.connections, "wait", needed.append)
+    again()
+    assert needed[0] == (2 if restarts else 3)
+
+
 def test_without_a_checkpoint_it_starts_anew(tmp_path: Path) -> None:
     rounds = Played(tmp_path, lambda look: {0, 1, 2}, 1, restarts=1)()
     assert [record["round"] for record in rounds] == [1, 2, 3]
