@@ -70,6 +70,7 @@ def read_evaluation(reply: EvaluateRes, question: EvaluationQuestion) -> Evaluat
     samples = integer(given, "num_examples", 0, MOST_SAMPLES)
     if table is not None and type(table) is not bytes:
         raise RejectionError("table", "bytes", shown(table))
+    of_task = _of_task(metrics, question.metrics)
     return EvaluationAnswer(
         client_id=question.client_id,
         community=question.community,
@@ -82,7 +83,7 @@ def read_evaluation(reply: EvaluateRes, question: EvaluationQuestion) -> Evaluat
         introduced=question.samples,
         attack_success=number(metrics, ATTACK_SUCCESS, 0, 1) if ATTACK_SUCCESS in metrics else None,
         table=table,
-        metrics=_of_task(metrics, question.metrics),
+        metrics=of_task if samples else {},
     )
 
 

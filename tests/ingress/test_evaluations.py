@@ -76,10 +76,12 @@ def test_a_metric_without_value_is_absent() -> None:
     assert read_evaluation(_honest(), QUESTION).metrics == {"f1": 0.25}
 
 
-def test_a_client_without_test_samples_has_no_accuracy() -> None:
-    reply = EvaluateRes(Status(Code.OK, ""), 0.0, 0, {"choice_loss": 1.0})
+def test_a_client_without_test_samples_has_no_accuracy_and_no_metric() -> None:
+    told = {"choice_loss": 1.0, "accuracy": 1.0, "metric.f1": 0.9}
+    reply = EvaluateRes(Status(Code.OK, ""), 0.0, 0, told)
     answer = read_evaluation(reply, QUESTION)
     assert (answer.accuracy, answer.samples, answer.choice_loss) == (None, 0, 1.0)
+    assert answer.metrics == {}
 
 
 def test_a_task_without_accuracy_has_none() -> None:
