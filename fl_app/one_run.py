@@ -66,8 +66,6 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False, begun: bool
         console.print(f"all {done} rounds are done; rounds=<more> trains further", markup=False)
     with _alone(folder), _concluded(config, folder):
         _log_to(folder / "run.log", config.logging.format)
-        if resume:
-            resumed_run.check_goes_on(folder)
         _remove_results(folder, resume=resume, begun=begun)
         stop_request.withdraw(folder)
         with replacing(folder / OVERRIDES) as temporary:
@@ -148,6 +146,8 @@ def resume(folder: Path, changes: list[str]) -> None:
     own.use(folder / own.PROJECT)
     made = checkpoint.exists(folder / CHECKPOINTS)
     played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0
+    if played and not made:
+        resumed_run.check_under_way(folder)
     with _put_back(folder, changes) if made else contextlib.nullcontext():
         known = resumed_run.fitting(saved, changes)
         run([*known, *changes], folder, resume=made or played, begun=True)

@@ -91,13 +91,13 @@ def check_fits(config: Config, folder: Path) -> None:
         raise ConfigError([str(error)]) from error
 
 
-def check_goes_on(folder: Path) -> None:
-    """Raise ConfigError for a run without a checkpoint, before what is known of its end is removed.
+def check_under_way(folder: Path) -> None:
+    """Raise ConfigError for a run without a checkpoint, unless it is under way over gRPC.
 
-    One that is under way over gRPC needs none to be followed.
+    Such a run is only followed. To resume another one would replace what is known of its end.
     """
     state = run_state.read(folder)
-    if checkpoint.exists(folder / CHECKPOINTS) or (state is not None and state.unfinished):
+    if state is not None and state.unfinished:
         return
     raise ConfigError([
         f"{folder / CHECKPOINTS} must have a checkpoint from which the run goes on, got none, as "

@@ -21,7 +21,7 @@ from fl_app.records.checkpoint import FORMER, Checkpoint
 from fl_app.records.names import CHECKPOINTS
 from fl_app.records.reading import read_names
 from fl_app.records.run_state import RunState
-from fl_app.resumed_run import check_goes_on
+from fl_app.resumed_run import check_under_way
 from fl_app.schema import ConfigError
 from fl_app.server_wiring import strategy
 from fl_app.strategies.state import save
@@ -288,7 +288,7 @@ def test_a_run_without_a_checkpoint_keeps_its_results(ends: None, tmp_path: Path
     assert (tmp_path / "summary.json").read_text() == '{"status": "completed"}'
     assert (tmp_path / "overrides.yaml").read_text() == before
     run_state.write(tmp_path, RunState(1, "", 5))
-    check_goes_on(tmp_path)  # it is under way, and only followed
+    check_under_way(tmp_path)  # it is under way, and only followed
 
 
 def test_a_run_with_damaged_records_can_be_resumed(ends: None, tmp_path: Path) -> None:
