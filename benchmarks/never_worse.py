@@ -156,6 +156,7 @@ FEWEST_SEEDS = 3
 """The number of seeds from which a standard error is given."""
 SEEDS = dict.fromkeys((*SMALL_DIGITS, NOISE), 8) | dict.fromkeys(MEDIUM, 3)
 SEEDS |= dict.fromkeys(PARTS, 4) | {LARGE[0]: 4, FORTY: 4, "4 clients of digits, 2 label swaps": 8}
+SEEDS |= {name: 8 for name in PARTS if "no groups" in name}
 FEWER = 4
 """The number of seeds of a case, one for others, and of methods that rarely split or take long."""
 HEAD = """# Never worse than one model
