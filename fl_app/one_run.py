@@ -147,7 +147,8 @@ def resume(folder: Path, changes: list[str]) -> None:
     made = checkpoint.exists(folder / CHECKPOINTS)
     played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0
     if played and not made:
-        resumed_run.check_under_way(folder)
+        with _alone(folder):  # the run of another process may have none yet
+            resumed_run.check_under_way(folder)
     with _put_back(folder, changes) if made else contextlib.nullcontext():
         known = resumed_run.fitting(saved, changes)
         run([*known, *changes], folder, resume=made or played, begun=True)

@@ -225,6 +225,10 @@ def test_one_process_at_a_time_writes_a_run_into_a_folder(ends: None, tmp_path: 
         with pytest.raises(ConfigError, match=f"in which process {other.pid} runs; wait for"):
             one_run.run(SMALL, tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+        (tmp_path / "overrides.yaml").write_text(yaml.safe_dump(SMALL))
+        (tmp_path / "rounds.jsonl").write_text("{}\n")  # it has no checkpoint yet
+        with pytest.raises(ConfigError, match=f"in which process {other.pid} runs; wait for"):
+            one_run.resume(tmp_path, [])
         other.kill()
     with pytest.raises(BegunError):
         one_run.run(SMALL, tmp_path)
