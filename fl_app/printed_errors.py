@@ -13,12 +13,13 @@ from fl_app.config import ConfigError
 from fl_app.engines import signals
 from fl_app.launch import RunFailedError
 from fl_app.records.names import OVERRIDES
+from fl_app.records.output_folder import NO_ROOM
 from fl_app.records.summary import read_summary
 from fl_app.schema import USAGE_ERROR
 from fl_app.strategies.replies import TooFewRepliesError
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Numbers of the errors of a disk that is full, for all or for the user."""
+CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE)
+"""Numbers of the errors of a folder that takes no files any more, as after a fault of its disk."""
 
 
 @contextmanager
@@ -41,10 +42,11 @@ def errors_printed(folder: Path | None = None) -> Iterator[None]:
             told = "the run failed: its output folder must stay in place, but was moved or removed"
             console.print(f"{told}: {folder}; fl-app resume=<where it is now> continues the run")
             sys.exit(1)
-        if error.errno not in NO_ROOM:
+        remedy = _remedy(folder, error)
+        if remedy is None:
             raise
         then = _after_it(folder) if folder else "; repeat the command"
-        console.print(f"no file could be written: {error.strerror}; make room{then}")
+        console.print(f"no file could be written: {error.strerror}; {remedy}{then}")
         sys.exit(1)
     except KeyboardInterrupt:
         console.print(f"interrupted{_after_it(folder) if folder else ''}")
@@ -53,8 +55,21 @@ def errors_printed(folder: Path | None = None) -> Iterator[None]:
 
 def _was_moved(folder: Path, error: OSError) -> bool:
     """Whether a file of a run that had begun is missing because its folder is no longer there."""
-    inside = folder in Path(str(error.filename)).parents
-    return error.errno == errno.ENOENT and inside and not (folder / OVERRIDES).exists()
+    gone = error.errno == errno.ENOENT and _is_inside(folder, error)
+    return gone and not (folder / OVERRIDES).exists()
+
+
+def _remedy(folder: Path | None, error: OSError) -> str | None:
+    """Return what lets files be written again, None if the error is of something else."""
+    if error.errno in NO_ROOM:
+        return "make room"
+    if folder and error.errno in CLOSED and _is_inside(folder, error):
+        return f"make {folder} writable"
+    return None
+
+
+def _is_inside(folder: Path, error: OSError) -> bool:
+    return folder in Path(str(error.filename)).parents
 
 
 def _after_it(folder: Path) -> str:

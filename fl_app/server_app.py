@@ -1,6 +1,5 @@
 """Flower ServerApp: runs the strategy and its similarity graph."""
 
-import errno
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -137,7 +136,7 @@ def _noted(config: Config, grid: Grid, context: Context) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        full = isinstance(error, OSError) and error.errno in output_folder.NO_ROOM
         if not (full or isinstance(error, TransportError)):
             run_state.finish(place, run_id)
         raise

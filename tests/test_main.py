@@ -1,5 +1,6 @@
 """The command line itself: its help, and words that it does not know."""
 
+import errno
 import json
 import os
 import sys
@@ -269,6 +270,18 @@ def test_a_full_disk_is_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == f"{said}resume={tmp_path}\n"
     with pytest.raises(OSError, match="Broken pipe"), errors_printed(tmp_path):
         raise OSError(32, "Broken pipe")
+
+
+def test_a_folder_that_became_read_only_in_a_run_is_no_bug(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end, errors_printed(tmp_path):
+        raise OSError(errno.EROFS, "Read-only file system", str(tmp_path / "rounds.jsonl"))
+    assert end.value.code == 1
+    said = f"no file could be written: Read-only file system; make {tmp_path} writable; continue "
+    assert capsys.readouterr().err == f"{said}with fl-app resume={tmp_path}\n"
+    with pytest.raises(PermissionError), errors_printed(tmp_path / "run"):  # not of the run's files
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "data.csv"))
 
 
 def test_a_bug_in_a_run_keeps_its_traceback(

@@ -1,6 +1,7 @@
 """Whether a folder can take the results of some work, found out before the work begins."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import tempfile
@@ -12,6 +13,8 @@ from fl_app.records.names import OVERRIDES, ROUNDS
 
 LOCK = ".lock"
 """The file that a process locks, and into which it writes its id, while its run uses a folder."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of the errors of a disk that is full, for all or for the user."""
 PROBE = bytes(4096)
 """What is written to find out: a disk can take a name and have no room for a block."""
 

@@ -1,5 +1,6 @@
 """What the ServerApp notes of a run on real nodes, for those that continue it."""
 
+import errno
 import shlex
 import subprocess
 import sys
@@ -60,9 +61,11 @@ def test_an_error_is_an_end_and_an_interrupt_is_not(tmp_path: Path) -> None:
         noted(tmp_path / "interrupt", RealGrid(), KeyboardInterrupt())
     with pytest.raises(OSError, match="No space"):
         noted(tmp_path / "full", RealGrid(), OSError(28, "No space left on device"))
+    with pytest.raises(OSError, match="quota"):
+        noted(tmp_path / "quota", RealGrid(), OSError(errno.EDQUOT, "Disk quota exceeded"))
     with pytest.raises(ConnectTimeout):
         noted(tmp_path / "lost", RealGrid(), ConnectTimeout("The handshake operation timed out"))
-    unfinished = [tmp_path / each for each in ("full", "interrupt", "lost")]
+    unfinished = [tmp_path / each for each in ("full", "interrupt", "lost", "quota")]
     assert run_state.unfinished([tmp_path]) == unfinished
 
 
