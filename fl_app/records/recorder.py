@@ -41,6 +41,7 @@ from fl_app.types import Labels, Matrix, Vectors
 log = getLogger(__name__)
 OPEN_ROUND = "open_round"
 """In the state of a checkpoint: the last round, if it was not evaluated yet."""
+NO_CHECKPOINT = "but cannot be resumed until one can be written"
 Serve = Callable[[], Served]
 
 
@@ -225,11 +226,8 @@ class Recorder:
         try:
             checkpoints.write(self._checkpoints, saved)
         except (CheckpointError, OSError) as error:
-            log.error(
-                "no checkpoint of round %d; the run continues, old checkpoints remain: %s",
-                done,
-                error,
-            )
+            left = "older ones remain" if checkpoints.exists(self._checkpoints) else NO_CHECKPOINT
+            log.error("no checkpoint of round %d; the run continues, %s: %s", done, left, error)
             return
         self._written = done, open_round is None
         self.audit.append("checkpoint written", round=done)

@@ -201,6 +201,15 @@ def _full(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
+def test_a_run_whose_first_checkpoint_is_refused_says_that_it_cannot_be_resumed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "save", _full)
+    _play(_recorder(tmp_path), 1)
+    told = "no checkpoint of round 1; the run continues, but cannot be resumed until one can be "
+    assert caplog.messages == [f"{told}written: [Errno 28] No space left on device"]
+
+
 def test_a_disk_that_refuses_costs_neither_the_run_nor_the_last_checkpoint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +218,7 @@ def test_a_disk_that_refuses_costs_neither_the_run_nor_the_last_checkpoint(
     monkeypatch.setattr(checkpoint, "save", _full)
     _play(run, 2, 3)
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
-    assert "no checkpoint of round 2" in caplog.messages[0]
+    assert "no checkpoint of round 2; the run continues, older ones remain" in caplog.messages[0]
     assert "No space left on device" in caplog.messages[0]
     assert read(tmp_path / "checkpoint").round == 1
     monkeypatch.undo()
