@@ -9,6 +9,7 @@ from flwr.common import Parameters
 
 from fl_app.engines.plain_exchange import RoundExchange
 from fl_app.engines.trained_round import TrainedRound
+from fl_app.records.history import SKIPPED, was_skipped
 from fl_app.strategies.outcome import Event
 from fl_app.strategies.replies import (
     ClientFailure,
@@ -22,7 +23,6 @@ ATTEMPTS = 3
 """Most attempts at a round whose clients are lost, since they may come back. Also the number of
 rounds after which a run fails: of its first if all were skipped, or of any in a row that were lost.
 """
-SKIPPED = "skipped"
 
 
 class RoundAggregation:
@@ -42,7 +42,7 @@ class RoundAggregation:
 
         Rounds in a row that were lost do not count: who resumes a run may have brought nodes back.
         """
-        skipped = [_was_skipped(record) for record in records]
+        skipped = [was_skipped(record) for record in records]
         self._idle = len(skipped) if all(skipped) else None
 
     def learn(
@@ -82,7 +82,3 @@ class RoundAggregation:
             return self._lost < ATTEMPTS
         self._idle += 1
         return not lost and self._idle < min(ATTEMPTS, self.rounds)
-
-
-def _was_skipped(record: Mapping[str, Any]) -> bool:
-    return any(event["kind"] == SKIPPED for event in record["events"])

@@ -43,6 +43,8 @@ UNDONE, FELL_BACK, KEPT = "undone", "fell back", "kept"
 """Kinds of events: by the fallback a split is undone, left by some clients, or kept."""
 GIVEN_UP = (UNDONE, FELL_BACK)
 VERDICTS = (*GIVEN_UP, KEPT)
+SKIPPED = "skipped"
+"""Kind of the event of a round in which no model was trained."""
 FINISHED, SPENT = "finished", "budget spent"
 """Kinds of events with which a run ends before its last round."""
 EVALUATION = "evaluation: "
@@ -82,6 +84,11 @@ class History:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(_line(converted))
         self.rounds.append(converted)
+
+
+def was_skipped(record: Mapping[str, Any]) -> bool:
+    """Return whether no model was trained in the round of a record."""
+    return any(event["kind"] == SKIPPED for event in record["events"])
 
 
 def is_aside(reason: str) -> bool:

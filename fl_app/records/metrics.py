@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
-from fl_app.records.history import untrained
+from fl_app.records.history import untrained, was_skipped
 from fl_app.records.plain import spent_epsilon
 
 log = getLogger(__name__)
@@ -55,6 +55,7 @@ class Metrics:
         gauge("rounds_planned", "Rounds of the run").set(rounds)
         self.state = gauge("run_state", "1 for the state of the run", "state")
         self.round_number = gauge("round", "Last completed round")
+        self.skipped = counter("rounds_skipped", "Rounds in which no model was trained")
         told = "End of the last trained round; before the first one, the start of the run"
         self.finished = gauge("round_end_timestamp_seconds", told)
         self.finished.set(time.time())  # an alert compares it with the present time
@@ -87,6 +88,7 @@ class Metrics:
         """Take over the record of a round."""
         self.round_number.set(record["round"])
         self.trained()
+        self.skipped.inc(was_skipped(record))
         for phase, field in PHASES.items():
             self.seconds.labels(phase).set(record["time"][field])
             self.total_seconds.labels(phase).inc(record["time"][field])

@@ -43,6 +43,7 @@ RECORD = {
     "accuracy": {"mean": 0.75, "std": 0.1, "clients": {}},
     "communities": {"count": 2},
     "privacy": {"epsilon": {"max": 1.5}},
+    "events": [],
     "bytes": {"down": 100, "up": 60},
     "time": {"training_s": 2.0, "server_s": 0.5, "evaluation_s": 1.0},
 }
@@ -243,18 +244,28 @@ A_FALL = {
 def test_the_accuracy_is_compared_with_that_of_its_own_run(
     series: Mapping[str, str], fires: bool, tmp_path: Path
 ) -> None:
+    check_alert("FlAppAccuracyFalls", series, fires, tmp_path)
+
+
+@pytest.mark.parametrize(("skipped", "fires"), [("0x120", False), ("0x100 1+1x20", True)])
+def test_rounds_alert_that_train_no_model(skipped: str, fires: bool, tmp_path: Path) -> None:
+    series = {f"fl_app_rounds_skipped_total{{{IN_RUN}}}": skipped}
+    check_alert("FlAppRoundsSkipped", series, fires, tmp_path)
+
+
+def check_alert(name: str, series: Mapping[str, str], fires: bool, folder: Path) -> None:
+    """Let Prometheus say whether an alert fires after 105 minutes of these series."""
     if (program := shutil.which("promtool")) is None:
         pytest.skip("promtool is not installed, as by apt-get install prometheus")
-    (summary,) = (
-        rule["annotations"]["summary"] for rule in RULES if rule["alert"] == "FlAppAccuracyFalls"
-    )
+    (summary,) = (rule["annotations"]["summary"] for rule in RULES if rule["alert"] == name)
+    summary = summary.replace("{{ $labels.instance }}", "s:9464")
     labels = {"job": "fl-app", "instance": "s:9464", "severity": "warning"}
     fired = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
-    told = {"eval_time": "105m", "alertname": "FlAppAccuracyFalls"}
+    told = {"eval_time": "105m", "alertname": name}
     told["exp_alerts"] = [fired] if fires else []
-    given = [{"series": name, "values": values} for name, values in series.items()]
+    given = [{"series": each, "values": values} for each, values in series.items()]
     test = {"interval": "1m", "input_series": given, "alert_rule_test": [told]}
-    file = tmp_path / "tests.yml"
+    file = folder / "tests.yml"
     rules = [str(FOLDER / "alerts.yml")]
     file.write_text(yaml.safe_dump({"rule_files": rules, "tests": [test]}))
     found = subprocess.run(

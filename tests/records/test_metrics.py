@@ -27,6 +27,7 @@ RECORD = {
     "accuracy": {"mean": 0.75, "std": 0.1, "clients": {}},
     "communities": {"count": 2},
     "privacy": {"epsilon": {"max": 1.5}},
+    "events": [],
     "bytes": {"down": 100, "up": 60},
     "time": {"training_s": 2.0, "server_s": 0.5, "evaluation_s": 1.0},
 }
@@ -62,6 +63,14 @@ def test_a_round_sets_the_last_values_and_adds_to_the_totals(metrics: Metrics) -
     assert read(metrics, "stored_bytes", part="checkpoint") == 5
     assert read(metrics, "run_state", state="running") == 1
     assert read(metrics, "run", strategy="flic", engine="inprocess", seed="0") == 1
+
+
+def test_rounds_in_which_nobody_was_learnt_from_are_counted(metrics: Metrics) -> None:
+    metrics.round(RECORD)
+    assert read(metrics, "rounds_skipped_total") == 0
+    for kind in ("skipped", "model skipped"):  # of the second, other models were trained
+        metrics.round(RECORD | {"events": [{"kind": kind, "detail": "no sum"}]})
+    assert read(metrics, "rounds_skipped_total") == 1
 
 
 def test_what_was_released_without_noise_has_spent_an_infinite_budget(metrics: Metrics) -> None:
