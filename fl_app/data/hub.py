@@ -18,6 +18,7 @@ from fl_app.data.targets import Classes, classes_of
 from fl_app.data.text import TextForm
 from fl_app.data.text import build as build_text
 from fl_app.data.vocabulary import Tokens, VocabularySize
+from fl_app.extras import installation
 from fl_app.rng import generator
 from fl_app.types import Count, Text
 
@@ -94,8 +95,7 @@ def _loaded(
         from flwr_datasets import FederatedDataset
     except ImportError as error:
         raise DataError(
-            f"data from the hub need the package flwr-datasets ({error}); install the extra hub of "
-            "fl-app"
+            f"data from the hub need the package flwr-datasets ({error}); {installation('hub')}"
         ) from error
     try:
         source = FederatedDataset(

@@ -14,6 +14,7 @@ import numpy as np
 from fl_app.data.checks import DataError
 from fl_app.data.endings import COMPRESSED, ending
 from fl_app.data.frame import MISSING, Frame, Source, is_number, shortened
+from fl_app.extras import installation
 
 log = getLogger(__name__)
 TEXTS = (".csv", ".tsv", ".txt")
@@ -199,8 +200,8 @@ def _parquet(path: Path) -> Frame:
         from pyarrow import parquet
     except ImportError as error:
         raise DataError(
-            f"{path} needs the package pyarrow ({error}); install the extra parquet of fl-app, "
-            "or save the table as CSV"
+            f"{path} needs the package pyarrow ({error}); save the table as CSV, or "
+            f"{installation('parquet')}"
         ) from error
     table = parquet.read_table(path)
     columns = {

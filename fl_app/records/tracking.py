@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import UInt8
 
+from fl_app.extras import installation
 from fl_app.records.aside import Aside
 from fl_app.types import Labels, Matrix, PositiveInt, Text
 
@@ -116,7 +117,7 @@ class Mlflow(Tracker):
             from mlflow import MlflowClient
         except ImportError as error:
             raise ImportError(
-                "tracking=mlflow needs the package mlflow; install the extra mlflow of fl-app"
+                f"tracking=mlflow needs the package mlflow; {installation('mlflow')}"
             ) from error
         store = uri or f"sqlite:///{run.folder.parent.resolve() / 'mlflow.db'}"
         self.client = MlflowClient(tracking_uri=store)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fl_app.client.normalisation import batch_norms
 from fl_app.client.training import AnswersError
+from fl_app.extras import installation
 from fl_app.params import COMMUNITY
 from fl_app.reasons import reason_of
 from fl_app.records.output_folder import require
@@ -117,8 +118,7 @@ def _written(run: FinishedRun, model: nn.Module, form: str, file: Path) -> Answe
         return answer
     except ImportError as error:
         raise ValueError(
-            f"format {form} needs a package that is missing ({error}); install the extra onnx "
-            "of fl-app"
+            f"format {form} needs a package that is missing ({error}); {installation('onnx')}"
         ) from error
     except ValueError:
         raise

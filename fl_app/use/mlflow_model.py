@@ -11,6 +11,7 @@ import numpy as np
 
 import fl_app
 from fl_app.client.local_state import CLIENTS
+from fl_app.extras import installation
 from fl_app.own import PROJECT
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.output_folder import require
@@ -50,8 +51,7 @@ def save(run: FinishedRun, to: Path) -> None:
         from mlflow import pyfunc
     except ImportError as error:
         raise ValueError(
-            f"format mlflow needs a package that is missing ({error}); install the extra mlflow of "
-            "fl-app"
+            f"format mlflow needs a package that is missing ({error}); {installation('mlflow')}"
         ) from error
     if run.clients:
         run.own(min(run.clients))

@@ -499,7 +499,7 @@ def test_without_pyarrow_the_extra_is_named(
 ) -> None:
     (tmp_path / "points.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(DataError, match="the extra parquet of fl-app, or save the table as CSV"):
+    with pytest.raises(DataError, match="as CSV, or install the extra parquet of fl-app"):
         table(root=str(tmp_path), file="points.parquet")
 
 
