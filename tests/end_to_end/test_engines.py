@@ -161,11 +161,12 @@ def test_every_round_samples_the_same_clients_and_nobody_fails(
     assert len(f1) == 3
 
 
+@pytest.mark.timeout(1800)
 def test_one_step_of_federated_kmeans_is_the_same_as_flower_users_type_it(
     tmp_path: Path,
 ) -> None:
     step = ["experiment=kmeans_demo", "rounds=1", "population.clients=3", "strategy.init=random"]
-    step += ["strategy.learning_rate=1", "records.figures=false"]
+    step += ["strategy.learning_rate=1", "records.figures=false", "engine.connect_timeout_s=1200"]
     connection = Connection("local", tmp_path / "home")
     with Supervisor(connection.environment()) as supervisor:
         # Flower would start this SuperLink itself, at a fixed port, and leave it running
@@ -185,6 +186,9 @@ def test_one_step_of_federated_kmeans_is_the_same_as_flower_users_type_it(
             log = done.stdout + done.stderr
             assert done.returncode == 0, log
         assert ours.wait().returncode == 0
+    for run in (OURS, "flwr run"):
+        ended = json.loads((tmp_path / run / "summary.json").read_text())
+        assert ended["status"] == "completed", ended["ended"]
     assert "2 simulated nodes carry 3 clients" in log
     found = {run: read_models(tmp_path / run)[0]["centroids"] for run in (OURS, "flwr run")}
     assert np.isfinite(found[OURS]).all()

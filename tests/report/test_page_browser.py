@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(
     CHROMIUM is None or DRIVER is None,
     reason="needs Chromium: apt-get install chromium chromium-driver",
 )
+PATIENCE_S = 300  # on a busy machine a page draws slowly, and scripts wait for it
 COMMON = ["rounds=6", "population.clients=6", "population.train_samples=60",
           "records.evaluate_every=2", "records.figures=false", "records.snapshots=6"]  # fmt: skip
 RUNS = {
@@ -49,6 +50,7 @@ def browser() -> Iterator[Chrome]:
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = Chrome(options, webdriver.ChromeService(str(DRIVER)))
+    driver.set_script_timeout(PATIENCE_S)
     yield driver
     driver.quit()
 
@@ -101,7 +103,7 @@ def test_a_report_is_drawn_in_a_sandbox(browser: Chrome, reports: Path, tmp_path
     browser.get(page.as_uri())
     browser.switch_to.frame(0)
     drawn = "return document.body.dataset.drawn === 'yes'"
-    WebDriverWait(browser, 60).until(lambda each: each.execute_script(drawn))
+    WebDriverWait(browser, PATIENCE_S).until(lambda each: each.execute_script(drawn))
     browser.switch_to.default_content()
     problems(browser)
 
