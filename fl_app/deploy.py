@@ -154,7 +154,10 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
             print(f"the federation did not start; see the end of {log}:\n{tail(log)}")
             return 1
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the federation must start within {_UP_TIMEOUT_S:g} s; see {log}")
+            raise TimeoutError(
+                f"the federation must start within {_UP_TIMEOUT_S:g} s; see {log} and "
+                f"{folder / 'logs'}; on a busy machine, repeat the command when it has less to do"
+            )
         time.sleep(_POLL_S)
     print(f"the federation is running; keys, logs and Flower's home are in {folder}")
     home = shlex.quote(str(folder / "home"))

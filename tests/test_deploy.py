@@ -3,6 +3,8 @@
 import fcntl
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -171,6 +173,25 @@ def test_a_federation_in_the_foreground_is_not_kept_twice(tmp_path, capsys):
         fcntl.flock(held, fcntl.LOCK_EX)
         assert deploy.main(["keep", "--folder", str(tmp_path)]) == 1
     assert f"a federation is already running in {tmp_path}; stop it" in capsys.readouterr().out
+
+
+def test_a_federation_that_starts_too_slowly_is_stopped_and_names_the_logs_of_its_processes(
+    tmp_path, capsys, monkeypatch
+):
+    waits = [sys.executable, "-c", "import time; time.sleep(600)"]
+    started = []
+
+    def start(words: list[str], **options: object) -> "subprocess.Popen[bytes]":
+        started.append(real(waits, **options))
+        return started[0]
+
+    real = subprocess.Popen
+    monkeypatch.setattr(deploy.subprocess, "Popen", start)
+    monkeypatch.setattr(deploy, "_UP_TIMEOUT_S", 0.0)
+    assert deploy.main(["up", "--nodes", "2", "--folder", str(tmp_path)]) == 1
+    told = f"within 0 s; see {tmp_path / 'keeper.log'} and {tmp_path / 'logs'}; on a busy machine"
+    assert told in capsys.readouterr().out
+    assert started[0].poll() is not None
 
 
 def test_who_only_looks_lets_a_keeper_start(tmp_path, monkeypatch):
