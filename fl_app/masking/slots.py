@@ -18,6 +18,12 @@ SCORES = 3
 class WrongSumError(ValueError):
     """A sum that no honest clients can have; whose fault it is cannot be known."""
 
+    def __init__(self, wrong: str) -> None:
+        super().__init__(
+            f"{wrong}; a client did not follow the protocol, and masks hide which one: find it by "
+            "runs without some of the clients, or without masking"
+        )
+
 
 @dataclass(frozen=True)
 class Limits:
