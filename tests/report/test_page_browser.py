@@ -51,6 +51,7 @@ def browser() -> Iterator[Chrome]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = Chrome(options, webdriver.ChromeService(str(DRIVER)))
     driver.set_script_timeout(PATIENCE_S)
+    driver.command_executor.client_config.timeout = PATIENCE_S
     yield driver
     driver.quit()
 
