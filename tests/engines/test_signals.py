@@ -43,6 +43,7 @@ BEFORE_A_RUN = """
 IN_A_RUN = """
     {forever}
     {of_run}
+        signals.PATIENCE_S = 50  # on a busy machine it takes a while to be interrupted
         try:
             ready()
             time.sleep(600)
