@@ -4,7 +4,7 @@ That of the weight is a sum of outer products; what computed the weight maps it 
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import torch
@@ -19,6 +19,7 @@ from fl_app.client.weight_products import (
     held,
     outer,
     squared_norms,
+    summed_outer,
     weighted_outer,
 )
 
@@ -46,6 +47,18 @@ class Mapped(Unstored):
         """Return the squared norms (n,) for a single step, if they follow without the gradients."""
         return None
 
+    def exact(self, found: Tensor, apart: Tensor, gradient: Tensor) -> Tensor:
+        """Return squared norms (n,) for a single step, in place of rough ones those of the sums.
+
+        `apart` (n,) are those of the parts that `found` adds up, and rough those that are small
+        beside them.
+        """
+        rough = found < SAFE * apart
+        if bool(rough.any()):
+            sums = outer(gradient[:, rough], self.given[:, rough])
+            found[rough] = _squares(self.mapped(sums, rough))
+        return found
+
     def of_samples(self, gradient: Tensor) -> Gradients:
         """Return the gradients of samples (n, ...) by parameter."""
         return self.mapped(outer(gradient, self.given), slice(None))
@@ -57,11 +70,14 @@ class Mapped(Unstored):
             return found
         found = gradient.new_empty(gradient.shape[1])
         for rows, sums in held(gradient, self.given):
-            parts = self.mapped(sums, rows).values()
-            found[rows] = sum(  # a number has no axes but that of samples
-                torch.linalg.vector_norm(each.reshape(len(each), -1), dim=1) ** 2 for each in parts
-            )
+            found[rows] = _squares(self.mapped(sums, rows))
         return found
+
+
+def _squares(gradients: Gradients) -> Tensor:
+    """Return the squared norms (n,) of the gradients of samples (n, ...)."""
+    rows = [each.reshape(len(each), -1) for each in gradients.values()]  # a number has no axes
+    return torch.stack([torch.linalg.vector_norm(each, dim=1).square() for each in rows]).sum(0)
 
 
 @dataclass(frozen=True)
@@ -182,11 +198,7 @@ class Shifted(Mapped):
             found = found + 2 * (step * scales * (given @ rows.T)).sum(1)
         for (scales, rows), (others, more) in combinations(every, 2):
             found = found + 2 * (scales * others) @ (rows * more).sum(1)
-        rough = found < SAFE * apart
-        if bool(rough.any()):
-            (each,) = self.mapped(outer(gradient[:, rough], self.given[:, rough]), rough).values()
-            found[rough] = torch.linalg.vector_norm(each.flatten(1), dim=1) ** 2
-        return found
+        return self.exact(found, apart, gradient)
 
     def weighted(
         self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
@@ -195,3 +207,43 @@ class Shifted(Mapped):
         total = weighted_outer(gradient, self.given, weights, chosen)
         (added,) = self.terms.weighted(gradient, weights, chosen).values()
         return {self.terms.parameter: total.add_(added)}
+
+
+@dataclass(frozen=True)
+class Normalised(OfParameter, Mapped):
+    """The `rows` (j, i) of a parameter over their `norms` (j,), and times others.
+
+    The gradient of a row is a `scale` (j,), the other norm over its own, times the part of that of
+    the weight which is perpendicular to it. `along` (t, n, j) are the inputs times these rows.
+    """
+
+    rows: Tensor
+    norms: Tensor
+    scales: Tensor
+    along: Tensor
+
+    def mapped(self, sums: Tensor, rows: slice | Tensor) -> Gradients:
+        """Return the gradients of some samples."""
+        along = torch.einsum("nji,ji->nj", sums, self.rows) * self.scales / self.norms.square()
+        sums.mul_(self.scales[:, None]).addcmul_(-along[:, :, None], self.rows)
+        return {self.parameter: sums}
+
+    def squares_of_step(self, gradient: Tensor) -> Tensor:
+        """Return the squared norms (n,): of samples whose parts cancel out, of their sums."""
+        step = (gradient[0] * self.scales).square() + torch.finfo(gradient.dtype).tiny
+        apart = step.sum(1) * squared_norms(self.given[0])
+        found = apart - (step * (self.along[0] / self.norms).square()).sum(1)
+        return self.exact(found, apart, gradient)
+
+    def weighted(
+        self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
+    ) -> Gradients:
+        """Return the weighted sum."""
+        along = self.along
+        if chosen is not None:
+            some = replace(self, given=self.given[:, chosen], along=along[:, chosen])
+            return some.weighted(gradient[:, chosen], weights[chosen])
+        scaled = gradient * weights[:, None] * self.scales
+        total = summed_outer(scaled, self.given)
+        factors = (scaled * along).sum((0, 1)) / self.norms.square()
+        return {self.parameter: total.addcmul_(-factors[:, None], self.rows)}

@@ -13,11 +13,11 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from fl_app.client import derived_weights
-from fl_app.client.derived_products import Elementwise, RowTerms, Shifted, Traced
+from fl_app.client.derived_products import Elementwise, Normalised, RowTerms, Shifted, Traced
 from fl_app.client.derived_weights import (
     Derived,
     before,
@@ -46,7 +46,11 @@ def of_parameters(part: Any, gradient: Tensor) -> list[tuple[Any, Tensor]]:
     if not isinstance(weight, Derived):
         return [(part, gradient)]
     if isinstance(part, Product):
-        return pulled(weight.edge, gradient, part.given)
+        each = gradient.sum(0)
+        return [
+            *pulled(weight.edge, gradient, part.given),
+            *((Copies(bias.parameter, each), each) for bias in part.biases),
+        ]
     (stacked,) = part.of_samples(gradient).values()
     found = derived_weights.of_samples(weight.edge, stacked)
     return [(Copies(leaf, each), each) for leaf, each in found.items()]
@@ -60,12 +64,18 @@ def joined(found: Sequence[tuple[Any, Tensor]]) -> list[tuple[Any, Tensor]]:
     groups = dict[Any, list[tuple[Any, Tensor]]]()
     for part, gradient in found:
         joins = isinstance(part, RowTerms) or (isinstance(part, Product) and part.is_whole)
-        key = tuple(map(id, part.trained())) if joins else object()
+        key: Any = tuple(map(id, part.trained())) if joins else object()
+        if isinstance(part, Normalised):
+            key = id(part.parameter), *part.scales.tolist()
         groups.setdefault(key, []).append((part, gradient))
     return [_joined(each) if len(each) > 1 else each[0] for each in groups.values()]
 
 
 def _joined(parts: list[tuple[Any, Tensor]]) -> tuple[Any, Tensor]:
+    if isinstance(parts[0][0], Normalised):
+        steps = [(part.given, part.along, gradient) for part, gradient in parts]
+        given, along, gradient = map(torch.cat, zip(*steps, strict=True))
+        return replace(parts[0][0], given=given, along=along), gradient
     products = [each for each in parts if isinstance(each[0], Product)]
     terms = [part for part, _ in parts if isinstance(part, RowTerms)]
     every = reduce(RowTerms.and_also, terms) if terms else None
@@ -204,15 +214,14 @@ def _normalised(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable
     direction, norms = before(edge)
     if node._saved_dim != 0 or (direction and not hasattr(direction.node, "variable")):
         return None
-    found, unit = list[Part](), node._saved_v / node._saved_result1
-    along = _totals((len(unit), 1), gradient, given, unit)
+    rows, lengths = node._saved_v.detach(), node._saved_result1[:, 0]
+    along = given @ rows.T
+    found = list[Part]()
     if direction:
-        scale = (node._saved_g / node._saved_result1)[:, 0]
-        node = direction.node
-        leaf: nn.Parameter = node.variable
-        found += _pulled(direction, gradient * scale, given)
-        found.append((RowTerms(leaf, (-along[:, :, 0] * scale,), (unit,)), gradient))
-    return chain(found, _of_statistic(norms, along) if norms else ())
+        scales, node = node._saved_g[:, 0] / lengths, direction.node
+        found.append((Normalised(given, node.variable, rows, lengths, scales, along), gradient))
+    totals = (along * gradient).sum(0) / lengths
+    return chain(found, _of_statistic(norms, totals[:, :, None]) if norms else ())
 
 
 def _thin(

@@ -76,6 +76,9 @@ class Products(TorchFunctionMode):
 
     def linear(self, input: Any, weight: Any, bias: Tensor | None = None) -> Tensor | None:
         """Return `input weight^T + bias` if that is a product with a weight."""
+        added = None if bias is None else self._weight(bias)
+        if added is not None and not isinstance(added, Derived):
+            return self._product(input, weight, added)
         found = self._product(input, weight)
         return found if found is None or bias is None else found + self._with_copies(bias)
 
@@ -229,13 +232,13 @@ class Products(TorchFunctionMode):
         found: Tensor = nested._add_batch_dim(stacked, 0, self.level)
         return found
 
-    def _product(self, input: Any, matrix: Any) -> Tensor | None:
-        """Return `input matrix^T` if the matrix is a weight."""
+    def _product(self, input: Any, matrix: Any, bias: nn.Parameter | None = None) -> Tensor | None:
+        """Return `input matrix^T`, plus a bias, if the matrix is a weight."""
         weight, given = self._matrix(matrix), self._samples(input)
         if weight is None or given is None or given.dim() < 2:
             return None
         with temporarily_pop_interpreter_stack():
-            found = self._recorded(given.reshape(-1, given.shape[-1]), weight, len(given))
+            found = self._recorded(given.reshape(-1, given.shape[-1]), weight, bias, len(given))
             found = found.view(*given.shape[:-1], found.shape[1])
         return self.apart(found)
 
@@ -255,16 +258,20 @@ class Products(TorchFunctionMode):
             self.products.append(lookup)
         return self.apart(found)
 
-    def _recorded(self, rows: Tensor, weight: nn.Parameter, samples: int) -> Tensor:
-        """Return the product of the rows (n * t, i) of samples with a weight."""
+    def _recorded(
+        self, rows: Tensor, weight: nn.Parameter, bias: nn.Parameter | None, samples: int
+    ) -> Tensor:
+        """Return the product of the rows (n * t, i) of samples with a weight, plus a bias."""
         if not rows.requires_grad:  # the product has a gradient nevertheless
             rows = rows.detach().requires_grad_()
-        found = functional.linear(rows, weight.detach())
+        found = functional.linear(rows, weight.detach(), None if bias is None else bias.detach())
         if found.requires_grad:
             given = rows.detach().view(samples, -1, rows.shape[1]).transpose(0, 1)
             # what changes `found` in place later changes its gradient, but not that of this edge
             edge = get_gradient_edge(found)
-            self.products.append(RowProduct((WeightRows(weight),), (), given, edge, rows._version))
+            added = () if bias is None else (WeightRows(bias),)
+            product = RowProduct((WeightRows(weight),), added, given, edge, rows._version)
+            self.products.append(product)
         return found
 
 

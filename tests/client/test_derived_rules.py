@@ -194,9 +194,16 @@ def test_layers_of_torch_with_a_parametrisation_are_exact(
     assert_exact(wrapped(nn.Linear(SIZE + 1, SIZE)).double(), _given(3))
 
 
-def test_norms_are_exact_where_their_parts_cancel_out() -> None:
+@pytest.mark.parametrize("weight", [
+    lambda m: 100 * functional.normalize(m.w, dim=1),
+    lambda m: torch._weight_norm(m.w, 100 * torch.ones(SIZE, 1).to(m.w), 0),
+])  # fmt: skip
+def test_norms_are_exact_where_their_parts_cancel_out(
+    weight: Callable[[Computed], Tensor],
+) -> None:
     torch.manual_seed(0)
-    layer = Computed(lambda m: 100 * functional.normalize(m.w, dim=1))
+    layer = Computed(weight)
+    layer.b.requires_grad_(False)  # whose gradient would be most of the norm
     with torch.no_grad():
         layer.w[1:] = layer.w[:1]
     given = layer.w.detach()[:1] * torch.linspace(0.001, 0.01, SAMPLES)[:, None]
@@ -204,6 +211,38 @@ def test_norms_are_exact_where_their_parts_cancel_out() -> None:
     found, _ = found_of(layer, given)
     exact, _ = found_of(layer.double(), given.double())
     torch.testing.assert_close(found.squares.double(), exact.squares, rtol=1e-4, atol=0)
+
+
+class Twice(Computed):
+    """A layer that uses its weight twice, each time computed anew."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        before = functional.linear(values, self.weight(self), self.b)
+        other = torch._weight_norm(self.w, 2 * self.column, 0)
+        both = functional.linear(values, self.weight(self)) + functional.linear(values, other)
+        return before.tanh() + both
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_the_gradients_of_a_normalised_weight_that_is_used_twice_are_added(
+    steps: tuple[int, ...],
+) -> None:
+    torch.manual_seed(0)
+    layer = Twice(lambda m: torch._weight_norm(m.w, m.column, 0))
+    assert_exact(layer.double(), _given(*steps))
+
+
+def test_a_weight_of_the_same_norms_that_is_used_twice_is_held_for_no_sample() -> None:
+    layer = Twice(lambda m: torch._weight_norm(m.w, 2 * m.column, 0))
+    found, _ = found_of(layer, torch.randn(SAMPLES, SIZE + 1))
+    assert {*found.parts} == {layer.b}
+
+
+def test_the_bias_of_a_product_has_no_copies() -> None:
+    layer = Computed(lambda m: m.w)
+    found, _ = found_of(layer, torch.randn(SAMPLES, SIZE + 1))
+    assert not found.parts
+    assert [product.trained() for product, _ in found.products] == [[layer.w, layer.b]]
 
 
 class Changed(Computed):
