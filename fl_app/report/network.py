@@ -36,7 +36,7 @@ def graph(run: Run) -> Figure | None:
         lines = places[edges[same == within]]
         axes.add_collection(LineCollection(list(lines), colors=colour, linewidths=0.5, zorder=1))
     _clients(axes, snapshot, places)
-    axes.set_title(f"round {snapshot.round}: each client and its {NEIGHBOURS} most similar clients")
+    axes.set_title(f"round {snapshot.round}: each client and its most similar clients")
     axes.set_axis_off()
     axes.set_aspect("equal")
     axes.margins(0.06)
@@ -45,12 +45,20 @@ def graph(run: Run) -> Figure | None:
 
 
 def strong_edges(similarity: np.ndarray) -> np.ndarray:
-    """Return the pairs (m, 2), i < j, in which one is among the other's most similar clients."""
+    """Return the pairs (m, 2), i < j, in which one is among the other's most similar clients.
+
+    These are fewer than half of the others, since few clients that are all joined show no groups.
+    Pairs as dissimilar as any are left out, unless all are equal.
+    """
     n = len(similarity)
     others = similarity.astype(float).copy()
     np.fill_diagonal(others, -np.inf)
-    near = np.argsort(-others, axis=1, kind="stable")[:, : min(NEIGHBOURS, n - 1)]
+    most = min(NEIGHBOURS, max(1, (n - 1) // 2), n - 1)
+    near = np.argsort(-others, axis=1, kind="stable")[:, :most]
     pairs = np.stack([np.repeat(np.arange(n), near.shape[1]), near.ravel()], axis=1)
+    apart = others[~np.eye(n, dtype=bool)]
+    if len(apart) and apart.min() < apart.max():
+        pairs = pairs[others[pairs[:, 0], pairs[:, 1]] > apart.min()]
     return np.unique(np.sort(pairs, axis=1), axis=0)
 
 

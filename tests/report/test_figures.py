@@ -277,10 +277,29 @@ def test_strong_edges_join_each_client_to_its_most_alike() -> None:
     near = 2.0 - np.abs(row[:, None] - row) / 10
     np.fill_diagonal(near, 0.0)
     edges = {tuple(edge) for edge in strong_edges(near).tolist()}
-    assert {(0, j) for j in range(1, 6)} <= edges
+    assert {(0, j) for j in range(1, 4)} <= edges
     assert (0, 7) not in edges
     assert all(i < j for i, j in edges)
     assert strong_edges(np.zeros((1, 1))).shape == (0, 2)
+    assert strong_edges(np.full((2, 2), 0.5)).tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize("across", [0.0, 0.4])
+def test_strong_edges_of_few_clients_do_not_join_their_groups(across: float) -> None:
+    group = np.arange(6) % 2
+    alike = np.where(group[:, None] == group, 0.8, across)
+    alike[0, 3] = alike[3, 0] = across + 0.1
+    edges = strong_edges(alike)
+    assert len(edges) >= 6
+    assert sum(group[i] != group[j] for i, j in edges.tolist()) <= 1
+
+
+def test_strong_edges_leave_out_the_least_similar_pairs() -> None:
+    group = np.arange(12) % 4
+    alike = np.where(group[:, None] == group, 0.8, 0.0)  # as contrast, which tells no more of them
+    edges = strong_edges(alike)
+    assert (group[edges[:, 0]] == group[edges[:, 1]]).all()
+    assert len(edges) == 4 * 3
 
 
 def test_discs_of_separate_parts_do_not_overlap() -> None:
