@@ -17,8 +17,9 @@ POLL_S = 0.5
 
 
 class Connections:
-    """The connected nodes of a run with `clients` clients, of which at least `least` are needed.
+    """The connected nodes of a run with `clients` clients.
 
+    At least `min_success` of them are needed, and `fewest`, without which no round trains a model.
     `timeout_s`: seconds to wait for clients. `node_wait` gives up earlier on nodes that have
     never connected; None: it does not.
     """
@@ -31,13 +32,19 @@ class Connections:
         roster: Roster,
         *,
         clients: int,
-        least: int,
+        min_success: int,
+        fewest: int,
         timeout_s: float,
         audit: AuditLog,
     ) -> None:
         self.audit = audit
         self.introducer, self.roster = introducer, roster
-        self.clients, self.least, self.timeout_s = clients, least, timeout_s
+        self.clients, self.timeout_s = clients, timeout_s
+        self.least = max(min_success, fewest)
+        self._needed = (
+            f"engine.min_success={min_success} clients" if min_success >= fewest
+            else f"{fewest} clients, without which no round trains a model,"
+        )  # fmt: skip
         self._outside = Introductions()
         self._open = False
 
@@ -81,7 +88,7 @@ class Connections:
         """Wait until `needed` clients are known, or all others have failed or were rejected.
 
         A node that is no client of the run is not one of these others: they may be connecting.
-        After the timeout, the run continues with at least `engine.min_success` clients. Raises
+        After the timeout, the run continues with at least `least` clients. Raises
         TimeoutError for fewer, and TooFewNodesError if fewer nodes than that have connected.
         """
         deadline = time.monotonic() + self.timeout_s
@@ -98,7 +105,7 @@ class Connections:
                 break
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"at least engine.min_success={self.least} clients must connect within "
+                    f"at least {self._needed} must connect within "
                     f"{self.timeout_s} s, got {present} of {needed}; start the others, "
                     "or raise engine.connect_timeout_s on a busy machine, where clients start "
                     f"slowly; {self._outside}"

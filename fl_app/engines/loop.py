@@ -82,7 +82,8 @@ class RoundLoop(Server):
             self.messenger.introducer,
             self.roster,
             clients=clients,
-            least=self.context.min_success,
+            min_success=self.context.min_success,
+            fewest=self.exchange.fewest,
             timeout_s=connect_timeout_s,
             audit=recorder.audit,
         )

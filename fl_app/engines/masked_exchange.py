@@ -27,7 +27,7 @@ from fl_app.masking.slots import (
     mean_accuracy,
     slot_sums,
 )
-from fl_app.masking.stages import CHOICE, CLIENTS, KEPT, OPEN, PART, SCORE, UPDATE
+from fl_app.masking.stages import CHOICE, CLIENTS, FEWEST, KEPT, OPEN, PART, SCORE, UPDATE
 from fl_app.strategies.cohort import FitFailures
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.from_sums import FromSums
@@ -56,6 +56,7 @@ class MaskedExchange:
 
     def __init__(self, method: FromSums, settings: SecAgg) -> None:
         self.method, self.settings = method, settings
+        self.fewest = max(FEWEST, settings.smallest)
         self.bytes_down = self.bytes_up = 0
         self._failures: list[ClientFailure] = []
         self._sums: SlotSums | TooFewRepliesError | None = None

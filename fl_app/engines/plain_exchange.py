@@ -22,12 +22,14 @@ class RoundExchange(Protocol):
     """How the clients of a round are asked, and what of their replies the method receives.
 
     `bytes_down` and `bytes_up` are those of the last training. `attaches`: whether an evaluation
-    can be attached to a training.
+    can be attached to a training. `fewest`: clients without which no round trains a model,
+    whatever `engine.min_success` allows.
     """
 
     bytes_down: int
     bytes_up: int
     attaches: bool
+    fewest: int
 
     def train(
         self,
@@ -51,6 +53,7 @@ class PlainExchange:
     """Every client's reply goes to the method."""
 
     attaches = True
+    fewest = 1
 
     def __init__(self, method: CommunityStrategy) -> None:
         self.method = method

@@ -20,6 +20,7 @@ from fl_app.data.schedule import Schedule
 from fl_app.engines import connections, figures, stop_request
 from fl_app.engines.introductions import Introductions
 from fl_app.engines.loop import RoundLoop
+from fl_app.engines.plain_exchange import PlainExchange
 from fl_app.engines.puller import Silence
 from fl_app.engines.round_aggregation import ATTEMPTS
 from fl_app.engines.round_reporter import RoundReporter
@@ -104,6 +105,7 @@ class Played:
         rounds: int = 3,
         resume: bool = False,
         restarts: int = 0,
+        fewest: int = 1,
     ) -> None:
         self.folder, self.rounds = folder, rounds
         recorder = Recorder(
@@ -115,12 +117,16 @@ class Played:
             resume=resume,
             restarts=restarts,
         )
+        strategy = made(
+            "strategy=fedavg",
+            context(rounds=rounds, min_success=least, evaluate_every=1),
+            participation=1.0,
+        )
+        exchange = PlainExchange(strategy)
+        exchange.fewest = fewest
         self.loop = RoundLoop(
-            strategy=made(
-                "strategy=fedavg",
-                context(rounds=rounds, min_success=least, evaluate_every=1),
-                participation=1.0,
-            ),
+            strategy=strategy,
+            exchange=exchange,
             recorder=recorder,
             clients=CLIENTS,
             round_timeout_s=None,
@@ -150,9 +156,12 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Playe
     monkeypatch.setattr(connections, "POLL_S", 0.01)
 
     def build(
-        joins: Callable[[int], set[int]] = lambda look: {0, 1, 2}, least: int = 1, rounds: int = 3
+        joins: Callable[[int], set[int]] = lambda look: {0, 1, 2},
+        least: int = 1,
+        rounds: int = 3,
+        fewest: int = 1,
     ) -> Played:
-        return Played(tmp_path / "run", joins, least, rounds)
+        return Played(tmp_path / "run", joins, least, rounds, fewest=fewest)
 
     return build
 
@@ -460,6 +469,24 @@ def test_those_who_do_not_come_back_end_the_run_with_a_checkpoint(
     with pytest.raises(TimeoutError, match="got 0 of 1"):
         played()
     assert len(read_rounds(played.folder)) == 1
+    assert played.summary["status"] == "failed"
+
+
+def test_clients_without_which_no_round_trains_are_waited_for(play: Callable[..., Played]) -> None:
+    joins = [{0, 1, 2}, *[set[int]()] * 9, {1, 2}]
+    played = play(lambda look: joins[min(look, len(joins)) - 1], fewest=2)
+    played.loop.connections.timeout_s = 9999
+    played.federation.fails = lambda client, fit: lost(client) if fit == 2 and client else None
+    assert [record["lost"] for record in played()] == [[], [1, 2], []]
+    assert played.federation.looks >= len(joins)
+
+
+def test_without_them_the_run_ends_with_a_checkpoint(play: Callable[..., Played]) -> None:
+    played = play(lambda look: {0, 1, 2} if look == 1 else set(), fewest=2)
+    played.federation.fails = lambda client, fit: lost(client) if fit == 2 and client else None
+    with pytest.raises(TimeoutError, match="at least 2 clients, without which no round trains"):
+        played()
+    assert len(read_rounds(played.folder)) == 2
     assert played.summary["status"] == "failed"
 
 

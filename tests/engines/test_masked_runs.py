@@ -130,6 +130,16 @@ def test_no_masked_vector_has_the_model_or_the_choice_of_its_client_in_it(tmp_pa
     assert len({each.tobytes() for each in long}) == CLIENTS
 
 
+@pytest.mark.parametrize(("smallest", "fewest"), [(1, 3), (3, 3), (5, 5)])
+@pytest.mark.parametrize("name", ["ifca", "secure_flic"])
+def test_no_round_trains_with_fewer_clients_than_a_sum_needs(
+    name: str, smallest: int, fewest: int
+) -> None:
+    kind = CommunityExchange if name == "secure_flic" else MaskedExchange
+    settings = made("masking=secagg", smallest=smallest)
+    assert kind(made(f"strategy={name}", context()), settings).fewest == fewest
+
+
 @pytest.mark.parametrize("name", ["ifca", "secure_flic"])
 def test_a_round_in_which_no_client_is_available_has_too_few_replies(name: str) -> None:
     kind = CommunityExchange if name == "secure_flic" else MaskedExchange
