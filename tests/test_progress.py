@@ -148,6 +148,26 @@ def test_the_result_names_who_is_not_connected_any_more(tmp_path: Path) -> None:
         assert output.getvalue().count("not connected at the end: clients 1 3\n") == times
 
 
+def test_lines_and_result_tell_of_rounds_that_trained_no_model(tmp_path: Path) -> None:
+    summary: dict[str, Any] = {"status": "completed", "strategy": "x", "engine": "y", "rounds": 3}
+    summary |= {"communities": {"assignment": {}, "ari": None}, "metrics": {}}
+    summary |= {"clients": {"removed": []}, "time": {"total_s": 1.0}, "accuracy": {"mean": None}}
+    (tmp_path / SUMMARY).write_text(json.dumps(summary))
+    history, (console, output) = History(tmp_path), _console(terminal=False)
+    view = Live(tmp_path, rounds=3, console=console)
+    history.append(_record(1))
+    show_result(tmp_path, console)
+    assert "trained no model" not in output.getvalue()
+    for number in (2, 3):
+        events = [{"kind": "skipped", "detail": f"round {number} has too few replies"}]
+        history.append(_record(number, train_loss=None, events=events))
+    view.tick()
+    assert "round=3 rounds=3 phase=federated skipped=yes\n" in output.getvalue()
+    show_result(tmp_path, console)
+    told = "2 of 3 rounds trained no model, the last because: round 3 has too few replies\n"
+    assert told in output.getvalue()
+
+
 def test_the_result_says_of_how_few_clients_and_of_which_round_a_score_is(tmp_path: Path) -> None:
     summary: dict[str, Any] = {"status": "completed", "strategy": "x", "engine": "y", "rounds": 2}
     summary |= {"communities": {"assignment": {}, "ari": None}, "time": {"total_s": 1.0}}
