@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fl_app.records.history import SKIPPED, VERDICTS, means, read_rounds, was_skipped
+from fl_app.records.history import VERDICTS, means, read_rounds, skipped, was_skipped
 from fl_app.records.names import REPORT, RESUMED, ROUNDS, SUMMARY
 from fl_app.records.plain import spent_epsilon
 from fl_app.records.rounding import counted, number, upwards
@@ -176,7 +176,7 @@ def show_result(folder: Path, console: Console) -> None:
         named = _shortened([str(client) for client in lost])
         clients = "client" if len(lost) == 1 else "clients"
         console.print(f"not connected at the end: {clients} {named}")
-    if told := _skipped(rounds):
+    if told := skipped(rounds):
         console.print(told, soft_wrap=True)
     for record in rounds:
         for event in record["events"]:
@@ -188,16 +188,6 @@ def show_result(folder: Path, console: Console) -> None:
     console.print(f"results in {folder}", soft_wrap=True)
     if (folder / REPORT).exists():
         console.print(f"report: {folder / REPORT}", soft_wrap=True)
-
-
-def _skipped(rounds: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many rounds trained no model, and why the last of them did not; empty for none."""
-    found = [record for record in rounds if was_skipped(record)]
-    if not found:
-        return ""
-    why = next(e["detail"] for e in found[-1]["events"] if e["kind"] == SKIPPED)
-    total = counted(len(rounds), "round", "rounds")
-    return f"{len(found)} of {total} trained no model, the last because: {why}"
 
 
 def _metric(name: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any] | None]:

@@ -100,7 +100,8 @@ class Connections:
             if present >= needed or (refused and not self._open):
                 break
             if self.node_wait is not None:
-                self.node_wait.check(list(self.roster.all()), needed, self.roster.proxies())
+                nodes, known = list(self.roster.all()), self.roster.proxies()
+                self.node_wait.check(nodes, needed, known, least=self.least)
             if time.monotonic() > deadline and enough:
                 break
             if time.monotonic() > deadline:

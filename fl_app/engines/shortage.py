@@ -37,12 +37,18 @@ class NodeWait:
     _since: float | None = None
 
     def check(
-        self, connected: Collection[str], clients: int, present: Collection[int] = ()
+        self,
+        connected: Collection[str],
+        clients: int,
+        present: Collection[int] = (),
+        *,
+        least: int = 1,
     ) -> None:
         """Raise TooFewNodesError if too few nodes have ever connected and the time is up.
 
         `connected`: the ids of the nodes that are there now, of which a busy machine can lose one
-        for a while; `present`: the client ids of those that have introduced themselves.
+        for a while; `present`: the client ids of those that have introduced themselves. With fewer
+        clients than `least` no run would go on.
         """
         now = time.monotonic()
         if self._since is None or not self._known.issuperset(connected):
@@ -50,7 +56,8 @@ class NodeWait:
             self._since = now
         if len(self._known) >= clients or now - self._since < self.timeout_s:
             return
-        remedies = [self._with_these(clients, present)] if self._known else []
+        enough = len(self._known) >= max(least, 1)
+        remedies = [self._with_these(clients, present)] if enough else []
         remedies.append(
             f"wait longer for the others: {self._command('engine.nodes_timeout_s=300')}"
         )

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from fl_app.records.atomic import replacing
 from fl_app.records.names import ROUNDS
 from fl_app.records.plain import dumps, plain
+from fl_app.records.rounding import counted
 
 Name = TypeVar("Name", int | str, str)
 
@@ -89,6 +90,16 @@ class History:
 def was_skipped(record: Mapping[str, Any]) -> bool:
     """Return whether no model was trained in the round of a record."""
     return any(event["kind"] == SKIPPED for event in record["events"])
+
+
+def skipped(rounds: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many rounds trained no model, and why the last of them did not; empty for none."""
+    found = [record for record in rounds if was_skipped(record)]
+    if not found:
+        return ""
+    why = next(e["detail"] for e in found[-1]["events"] if e["kind"] == SKIPPED)
+    total = counted(len(rounds), "round", "rounds")
+    return f"{len(found)} of {total} trained no model, the last because: {why}"
 
 
 def is_aside(reason: str) -> bool:

@@ -35,6 +35,16 @@ def test_it_waits_while_nodes_come_and_not_longer(clock: list[float]) -> None:
     wait.check((), 2)
 
 
+def test_fewer_clients_than_a_run_needs_are_no_remedy(clock: list[float]) -> None:
+    wait = NodeWait("rounds=4", by_flwr=False, timeout_s=10)
+    wait.check(("a", "b"), 5, {0, 4}, least=3)
+    clock[0] = 11
+    with pytest.raises(TooFewNodesError, match="5 clients need 5 nodes, got 2") as raised:
+        wait.check(("a", "b"), 5, {0, 4}, least=3)
+    assert "run with" not in str(raised.value)
+    assert str(raised.value).endswith("fl-app rounds=4 engine.nodes_timeout_s=300")
+
+
 def test_a_node_that_is_lost_for_a_while_has_connected(clock: list[float]) -> None:
     wait = NodeWait("rounds=4", by_flwr=False, timeout_s=10)
     wait.check(("a", "b"), 3)

@@ -493,6 +493,17 @@ def test_time_is_not_split_where_clients_do_not_tell_how_long_they_train(
     assert "Training is" in how(records)
 
 
+def test_rounds_that_trained_no_model_are_told_and_not_counted(records: RunRecords) -> None:
+    *before, last = records.run.rounds
+    skipped = last | {"events": [{"kind": "skipped", "detail": "round 4 has too few replies."}]}
+    burnt = replace(records, run=replace(records.run, rounds=[*before, skipped]))
+    told = answers.did_it_work(burnt)
+    why = f"1 of {len(before) + 1} rounds trained no model, the last because: round 4 has too few"
+    assert f"{why} replies." in told
+    assert not any("trained no model" in each for each in answers.did_it_work(records))
+    assert replies(records)[0] - replies(burnt)[0] == {3: 1}  # the reply that was valid
+
+
 def test_what_was_released_without_noise_has_spent_no_finite_epsilon(records: RunRecords) -> None:
     nothing = {"privacy": {"epsilon": {"clients": {"0": None}}}}
     rounds = [*records.run.rounds[:-1], records.run.rounds[-1] | nothing]

@@ -122,6 +122,7 @@ def did_it_work(records: RunRecords) -> list[str]:
         _communities(records),
         _fallback(records),
         _attacked(records),
+        reply_sentences.untrained(records),
         reply_sentences.lost(records),
     ]
     found += [reply_sentences.dominated(records), reply_sentences.odd(records)]

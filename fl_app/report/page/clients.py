@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from fl_app.records.history import untrained
+from fl_app.records.history import untrained, was_skipped
 from fl_app.records.plain import spent_epsilon
 from fl_app.report.page.look import REMOVED, colour
 from fl_app.report.page.run_records import RunRecords, Scores
@@ -153,12 +153,17 @@ def _of_metrics(records: RunRecords) -> list[tuple[str, str, Scores]]:
 
 
 def replies(records: RunRecords) -> tuple[Counter[int], Counter[int]]:
-    """Return in how many rounds each client trained, and in how many its training was lost."""
+    """Return in how many rounds each client trained, and in how many its training was lost.
+
+    In a round that trained no model nobody did.
+    """
     trained, lost = Counter[int](), Counter[int]()
     for record in records.run.rounds:
         without = {int(client) for client in untrained(record) if client.isdigit()}
         lost.update(without)
         without |= _released_sketch(record)
+        if was_skipped(record):
+            continue
         trained.update(c for c in map(int, record["sampled"]) if c not in without)
     return trained, lost
 

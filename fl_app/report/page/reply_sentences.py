@@ -1,6 +1,6 @@
 """What became of the clients' replies, in sentences: lost, rejected, dominant and odd ones."""
 
-from fl_app.records.history import EVALUATION
+from fl_app.records.history import EVALUATION, skipped
 from fl_app.records.rounding import counted, number, share
 from fl_app.report.page.clients import odd_updates, ranges, replies
 from fl_app.report.page.run_records import RunRecords
@@ -29,6 +29,12 @@ def _failed_and_rejected(failed: int, rejected: int) -> str:
     if rejected:
         parts.append(f"{counted(rejected, 'reply was', 'replies were')} rejected")
     return " and ".join(parts)
+
+
+def untrained(records: RunRecords) -> str:
+    """Return how many rounds trained no model, and why the last of them did not."""
+    told = skipped(records.run.rounds)
+    return f"{told.rstrip('.')}." if told else ""
 
 
 def dominated(records: RunRecords) -> str:
