@@ -6,20 +6,26 @@ docs/results/long_replies.jsonl has one line per result; what is there is not me
 `--minutes` is the time after which no run is started, `--measured` writes the page alone.
 """
 
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from lying import TRAIN, Asked, Tell, run_among, silent, words_of
-from results import Found, by_case, write_page
+from results import Case, Found, by_case, write_page
 from table import REPO, header, row
 
 from fl_app.composition import choices
 from fl_app.config import option
 
 PAGE = REPO / "docs" / "results" / "long_replies.md"
-CLIENTS, LIAR, SEEDS, MOST = 12, 4, 2, 0.05
+CLIENTS, LIAR, SEEDS, MORE, MOST = 12, 4, 2, 8, 0.05
+COMMUNITIES = (
+    "flic", "late", "hierarchical", "cfl_clusters", "communities", "communities_1nn",
+    "communities_wnn", "dcfl", "ifca",
+)  # fmt: skip
+"""Methods that are measured with MORE seeds where updates are turned around."""
 SETTINGS = (
     "data=digits", "population=label_swap", f"population.clients={CLIENTS}",
     "population.groups=2", "population.train_samples=100", "population.test_samples=28",
@@ -43,14 +49,14 @@ def _long(factor: float, rounds: range) -> Tell:
 
 
 EVERY = range(1, 1000)
-CLEAN, SILENT = "no lie", "silent"
+CLEAN, SILENT, TURNED = "no lie", "silent", "x -1, every round"
 CASES: dict[str, Tell] = {
     CLEAN: lambda asked: None,
     SILENT: silent,
     "x 30, first three rounds": _long(30.0, range(1, 4)),
     "x 900, first three rounds": _long(900.0, range(1, 4)),
     "x 3, every round": _long(3.0, EVERY),
-    "x -1, every round": _long(-1.0, EVERY),
+    TURNED: _long(-1.0, EVERY),
     "x 900, from round 12": _long(900.0, range(12, 1000)),
 }
 ABOUT = f"""# One liar with long updates, where not all clients train
@@ -69,6 +75,15 @@ the number of loyal clients that were rejected in any round, which stands in bra
 
 CFL as published takes one of the two groups for attackers and removes it, so that two clients are
 left to train in a round. Their updates are compared with those of former rounds.
+"""
+
+TURNED_AROUND = f"""
+## Updates turned around, with more seeds
+
+A liar that goes the opposite way in every round sends models that look like those of the others,
+and is a third or a half of those that train in its community in a round. What methods with
+communities lose by it differs from seed to seed, so that here are means over {MORE} of them, the
+loss ± its standard error over the seeds.
 """
 
 
@@ -94,7 +109,8 @@ def methods() -> list[str]:
 
 def wanted() -> list[tuple[str, str, int]]:
     """Return what is measured."""
-    return list(product(methods(), CASES, range(SEEDS)))
+    few = list(product(methods(), CASES, range(SEEDS)))
+    return few + list(product(COMMUNITIES, (CLEAN, SILENT, TURNED), range(SEEDS, MORE)))
 
 
 def lines(found: list[Found]) -> list[str]:
@@ -120,7 +136,27 @@ def lines(found: list[Found]) -> list[str]:
             text = f"{loss:+.3f}" + (f" ({len(honest)})" if honest else "")
             texts.append(text if sound else f"**{text}**")
         table.append(row(method, f"{mean[CLEAN]:.3f}", f"{mean[SILENT]:.3f}", *texts))
-    return [*table, "", f"{held} of {cells} cells held."]
+    return [*table, "", f"{held} of {cells} cells held.", *_turned(known)]
+
+
+def _turned(known: Mapping[Case, Found]) -> list[str]:
+    """Return the table of liars that turn their updates around, of all seeds."""
+    table = [TURNED_AROUND, *header("method", CLEAN, SILENT, "loss")]
+    for method in COMMUNITIES:
+        runs = [
+            [known[method, lie, seed]["accuracy"] for lie in (CLEAN, SILENT, TURNED)]
+            for seed in range(MORE)
+            if all((method, lie, seed) in known for lie in (CLEAN, SILENT, TURNED))
+        ]
+        if len(runs) < MORE:
+            continue
+        found = np.array(runs)
+        clean, silent, _ = found.mean(axis=0)
+        loss = (found[:, 0] if clean < silent else found[:, 1]) - found[:, 2]
+        text = f"{loss.mean():+.3f} ± {loss.std(ddof=1) / MORE**0.5:.3f}"
+        bold = f"**{text}**" if loss.mean() > MOST else text
+        table.append(row(method, f"{clean:.3f}", f"{silent:.3f}", bold))
+    return table
 
 
 if __name__ == "__main__":

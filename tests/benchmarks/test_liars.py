@@ -109,10 +109,28 @@ def test_a_cell_holds_if_little_is_lost_and_nobody_else_is_rejected() -> None:
         for seed in range(long_replies.SEEDS)
     ]
     found[-1] |= {"accuracy": 0.5, "rejected": [2]}
-    *_, first, second, _, held = long_replies.lines(found)
+    told = long_replies.lines(found)
+    held = told.index("9 of 10 cells held.")
+    first, second = told[held - 3 : held - 1]
     assert first.startswith(f"| {method} | 0.900 | 0.900 | +0.000 |")
     assert second.endswith("| **+0.200 (1)** |")
-    assert held == "9 of 10 cells held."
+
+
+def test_the_loss_by_updates_that_are_turned_around_has_its_standard_error() -> None:
+    accuracy = {
+        long_replies.CLEAN: [0.9] * 8,
+        long_replies.SILENT: [0.8] * 4 + [0.9] * 4,
+        long_replies.TURNED: [0.8] * 8,
+    }
+    found = [
+        {"case": ["late", lie, seed], "accuracy": each, "rejected": []}
+        for lie, every in accuracy.items()
+        for seed, each in enumerate(every)
+    ]
+    # 4 losses of 0 and 4 of 0.1: 0.05 / sqrt(7)
+    assert long_replies.lines(found)[-1] == "| late | 0.900 | 0.850 | +0.050 ± 0.019 |"
+    found[-1]["accuracy"] = 0.7
+    assert long_replies.lines(found)[-1] == "| late | 0.900 | 0.850 | **+0.062 ± 0.026** |"
 
 
 def test_the_updates_of_honest_clients_are_looked_at_in_every_round() -> None:
