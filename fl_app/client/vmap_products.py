@@ -76,8 +76,9 @@ class Products(TorchFunctionMode):
 
     def linear(self, input: Any, weight: Any, bias: Tensor | None = None) -> Tensor | None:
         """Return `input weight^T + bias` if that is a product with a weight."""
-        added = None if bias is None else self._weight(bias)
-        if added is not None and not isinstance(added, Derived):
+        added = self._weight(bias)
+        whole = added is not None and added.shape == weight.shape[:1]  # it may be broadcast
+        if whole and not isinstance(added, Derived):
             return self._product(input, weight, added)
         found = self._product(input, weight)
         return found if found is None or bias is None else found + self._with_copies(bias)

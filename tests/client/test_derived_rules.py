@@ -245,6 +245,21 @@ def test_the_bias_of_a_product_has_no_copies() -> None:
     assert [product.trained() for product, _ in found.products] == [[layer.w, layer.b]]
 
 
+class Broadcast(Computed):
+    """A layer whose bias has fewer entries than its outputs, or more axes."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        first = functional.linear(values, self.w, self.number)
+        return first + functional.linear(values, self.v, self.column[:1].T) + self.b
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_a_bias_that_is_broadcast_is_exact(steps: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    watched = assert_exact(Broadcast(lambda m: m.w).double(), _given(*steps))
+    assert [each.apart for each in watched.own.values()] == [True]
+
+
 class Changed(Computed):
     """A layer that changes its weight between two products."""
 
