@@ -33,7 +33,7 @@ class Connections:
         *,
         clients: int,
         min_success: int,
-        fewest: int,
+        fewest: int = 1,
         timeout_s: float,
         audit: AuditLog,
     ) -> None:

@@ -95,7 +95,7 @@ def test_a_node_says_once_that_the_run_does_not_have_its_client_and_counts_in_no
     messenger, grid, known = strangers({101: trains(1), 102: trains(9)})
     audit = AuditLog(tmp_path)
     connected = Connections(
-        messenger.introducer, known, clients=9, least=1, timeout_s=1, audit=audit
+        messenger.introducer, known, clients=9, min_success=1, timeout_s=1, audit=audit
     )
     told = "introduction: client_id must be an integer in 0..8, got 9; if it is to participate"
     for _ in range(3):
@@ -114,7 +114,7 @@ def test_the_wait_for_clients_is_not_for_a_node_that_is_none(tmp_path: Path) -> 
     messenger, _, known = strangers({101: trains(1), 102: trains(9)})
     audit = AuditLog(tmp_path)
     connected = Connections(
-        messenger.introducer, known, clients=9, least=1, timeout_s=0, audit=audit
+        messenger.introducer, known, clients=9, min_success=1, timeout_s=0, audit=audit
     )
     connected.wait(1)
     assert list(known.proxies()) == [1]
@@ -132,7 +132,7 @@ def test_a_node_that_was_added_for_later_runs_is_no_failed_client_of_this_one(
         messenger.introducer,
         known,
         clients=9,
-        least=1,
+        min_success=1,
         timeout_s=1,
         audit=AuditLog(tmp_path),
     )
