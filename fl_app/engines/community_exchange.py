@@ -115,8 +115,8 @@ class CommunityExchange(MaskedExchange):
         method = self.communities
         method.reject(failures)
         if not self._by_row and not self._sketches:
-            why = "; ".join(self._why.values())
-            raise TooFewRepliesError(why or f"round {server_round} has neither sums nor sketches")
+            why = "; ".join(self._why.values()) or "there are neither sums nor sketches"
+            raise TooFewRepliesError(f"round {server_round}: {why}")
         if self._sketches:
             method.aggregate_sketches(server_round, self._sketches)
         for row, why in sorted(self._why.items()):

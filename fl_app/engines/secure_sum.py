@@ -126,7 +126,7 @@ class SecureSum:
                 threshold=needed,
             )
         except UnmaskError as error:
-            why = f"round {self.server_round} has no sum, as its masks cannot be removed: {error}"
+            why = f"there is no sum, as its masks cannot be removed: {error}"
             disputed = {c for c in error.few if any(c not in (o, *held[o]) for o in seeds)}
             if spoilers := error.wrong | disputed:
                 self.failures += [RejectedReply(each, _NO_SECRET) for each in sorted(error.wrong)]
@@ -162,9 +162,8 @@ class SecureSum:
     def _enough(self, count: int, least: int, what: str) -> None:
         if count < least:
             raise TooFewRepliesError(
-                f"round {self.server_round} must have at least {least} clients in its secure sum, "
-                f"got {count} that {what}; sample more clients, or lower masking.threshold or "
-                "masking.smallest"
+                f"at least {least} clients must be in a secure sum, got {count} that {what}; "
+                "sample more clients, or lower masking.threshold or masking.smallest"
             )
 
     def _vector_question(

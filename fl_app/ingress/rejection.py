@@ -22,11 +22,16 @@ class RejectionError(ValueError):
 
 
 def trusted(read: Callable[..., Read], *arguments: Any) -> Read:
-    """Return `read(*arguments)`; exceptions other than KeyboardInterrupt become RejectionError."""
+    """Return `read(*arguments)`; exceptions other than KeyboardInterrupt become RejectionError.
+
+    A KeyError is that of a record or field that the reply does not have.
+    """
     try:
         return read(*arguments)
     except (RejectionError, KeyboardInterrupt):
         raise
+    except KeyError as error:
+        raise RejectionError(_missing(error), "present", "nothing") from error
     except BaseException as error:  # includes a SystemExit that the reply causes
         found = f"{type(error).__name__}: {shown(error)}"
         raise RejectionError("the reply", "readable", found) from error
@@ -46,6 +51,11 @@ def printable(text: str, longest: int) -> str:
     """Return the first `longest` characters of a text, with `?` for unprintable ones."""
     clean = "".join(letter if letter.isprintable() else "?" for letter in text[: longest + 1])
     return clean if len(clean) <= longest else f"{clean[:longest]}..."
+
+
+def _missing(error: KeyError) -> str:
+    name = error.args[0] if error.args else None
+    return printable(name, LONGEST) if isinstance(name, str) else "a field"
 
 
 def _text(value: Any) -> str:

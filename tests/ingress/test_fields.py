@@ -1,5 +1,6 @@
 """Numbers that a client sent: plain integers and floats in their ranges, and nothing else."""
 
+import re
 import sys
 from pathlib import Path
 from random import Random
@@ -99,3 +100,13 @@ def test_whatever_is_raised_is_a_rejection_but_for_an_interrupt() -> None:
             trusted(raises, error)
     with pytest.raises(KeyboardInterrupt):
         trusted(raises, KeyboardInterrupt())
+
+
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [("fitres.num_examples", "fitres.num_examples"), ("a\nb", "a?b"), (3, "a field")],
+)
+def test_a_record_that_a_reply_does_not_have_is_named(missing: object, named: str) -> None:
+    sent = dict[object, int]()
+    with pytest.raises(RejectionError, match=rf"^{re.escape(named)} must be present, got nothing$"):
+        trusted(sent.__getitem__, missing)
