@@ -175,7 +175,7 @@ def show_result(folder: Path, console: Console) -> None:
     if lost := rounds[-1]["lost"] if rounds else None:
         named = _shortened([str(client) for client in lost])
         clients = "client" if len(lost) == 1 else "clients"
-        console.print(f"not connected at the end: {clients} {named}")
+        console.print(f"lost by the end: {clients} {named}")
     if told := skipped(rounds):
         console.print(told, soft_wrap=True)
     for record in rounds:

@@ -145,7 +145,7 @@ def test_the_result_names_who_is_not_connected_any_more(tmp_path: Path) -> None:
     for number, lost, times in ((1, [], 0), (2, [1, 3], 1)):
         history.append(_record(number, lost=lost))
         show_result(tmp_path, console)
-        assert output.getvalue().count("not connected at the end: clients 1 3\n") == times
+        assert output.getvalue().count("lost by the end: clients 1 3\n") == times
 
 
 def test_lines_and_result_tell_of_rounds_that_trained_no_model(tmp_path: Path) -> None:

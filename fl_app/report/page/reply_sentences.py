@@ -7,11 +7,11 @@ from fl_app.report.page.run_records import RunRecords
 
 
 def lost(records: RunRecords) -> str:
-    """Return how many replies failed or were rejected, and who is not connected at the end."""
+    """Return how many replies failed or were rejected, and who was lost by the end."""
     failed = sum(len(record["failed"]) for record in records.run.rounds)
     rejected = sum(len(record["rejected"]) for record in records.run.rounds)
     lost = records.run.rounds[-1].get("lost") if records.run.rounds else None
-    gone = f"Not connected at the end: clients {', '.join(map(str, lost))}." if lost else ""
+    gone = f"Lost by the end: clients {', '.join(map(str, lost))}." if lost else ""
     if not failed + rejected:
         return gone
     scores = sum(
