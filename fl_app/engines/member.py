@@ -48,6 +48,8 @@ class Member:
             return None
         if self.node_log.behind():
             return "it has a reply that no run awaits"
+        if self.node_log.left:
+            return "it has left the SuperLink after an error"
         before, self._ended = self._ended, self.process.ended_children()
         return "its SuperExec has ended" if before & self._ended else None
 

@@ -75,7 +75,7 @@ class Node:
             env=supervisor.environment,
         )
         self._process = Process("supernode", self.popen, Path(os.devnull), 0)
-        self._behind = False
+        self._behind, self._lines = False, Lines()
         self.started = False
         """Whether it said that it starts, which it does not if it was asked for its options."""
         self._ended = set[int]()
@@ -89,6 +89,8 @@ class Node:
         """Return why the SuperNode cannot go on; None: it can."""
         if self._behind:
             return "it has a reply that no run awaits"
+        if self._lines.left:
+            return "it has left the SuperLink after an error"
         before, self._ended = self._ended, self._process.ended_children()
         return "its SuperExec has ended" if before & self._ended else None
 
@@ -99,13 +101,12 @@ class Node:
         return self.popen.wait()
 
     def _pass_on(self, output: IO[bytes]) -> None:
-        lines = Lines()
         for line in output:
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
             text = line.decode(errors="replace")
             self.started |= _STARTS in text
-            self._behind |= lines.show(text)
+            self._behind |= self._lines.show(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -218,6 +218,18 @@ def test_a_node_with_a_reply_that_no_run_awaits_is_restarted(
     assert federation.restarts == 1
 
 
+def test_a_node_that_has_left_after_an_error_is_restarted(federation: Federation, caplog) -> None:
+    federation.check()
+    node, other = federation.members
+    first = node.process
+    with first.log.open("a") as file:
+        file.write("ERROR :     <_InactiveRpcError of RPC that terminated with:\n")
+    federation.check()
+    assert not first.alive
+    assert "supernode-0 is restarted: it has left the SuperLink after an error" in caplog.text
+    assert other.process.alive
+
+
 def test_a_node_whose_superexec_was_killed_is_restarted(
     federation: Federation, monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:

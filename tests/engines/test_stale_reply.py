@@ -51,6 +51,28 @@ def test_the_sign_is_certain(tmp_path: Path, lines: list[str], behind: bool) -> 
     assert not log.behind()
 
 
+REFUSED = "<_InactiveRpcError of RPC that terminated with:"
+ERROR = "\x1b[91mERROR \x1b[0m:     "
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        (f"{ERROR}{REFUSED}", True),
+        (f"ERROR :     {REFUSED}", True),  # without colours
+        (f"{ERROR}Failed to send message 58eb: {REFUSED}", False),
+        (f"{ERROR}Failed to receive message a039: {REFUSED}", False),
+        (f"{COLOURED}{REFUSED}", False),
+    ],
+)
+def test_a_supernode_that_has_left_is_known(tmp_path: Path, line: str, left: bool) -> None:
+    path = tmp_path / "supernode-0.log"
+    path.write_text(f"{line}\n\tstatus = StatusCode.INTERNAL\n")
+    log = NodeLog(path, 0)
+    assert not log.behind()
+    assert log.left is left
+
+
 def test_lines_are_read_once_they_are_whole(tmp_path: Path) -> None:
     path = tmp_path / "supernode-0.log"
     log = NodeLog(path, 0)

@@ -17,7 +17,7 @@ from fl_app.engines.warm_clients import WarmClients
 sys.path.insert(0, str(Path(__file__).parent))
 
 from launching import until
-from test_stale_reply import IGNORED, START
+from test_stale_reply import IGNORED, REFUSED, START
 
 pytestmark = pytest.mark.skipif(not warm_clients.available(), reason="needs Linux")
 REPO = Path(__file__).resolve().parents[2]
@@ -74,6 +74,7 @@ def test_a_killed_supernode_has_the_status_of_the_shell(supervisor):
     ("lines", "why"),
     [
         ([said([*IGNORED, *START]), STAYS], "a reply that no run awaits"),
+        ([said([f"ERROR :     {REFUSED}"]), STAYS], "it has left the SuperLink"),
         (["python3 -c 'import os, time; os.fork() or os._exit(0); time.sleep(301)'"], "SuperExec"),
     ],
 )
