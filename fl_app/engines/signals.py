@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -85,6 +86,8 @@ def answered() -> Iterator[None]:
         status = INTERRUPTED
     except BaseException:
         status = 1
+        if asked():
+            traceback.print_exc()  # the process leaves before Python would print it
         raise
     finally:
         if asked() or status == INTERRUPTED:

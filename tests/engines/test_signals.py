@@ -91,7 +91,7 @@ def started(folder: Path, body: str) -> "subprocess.Popen[str]":
     text = PROGRAM.format(body=body.format(forever=FOREVER, of_run=OF_RUN))
     words = [sys.executable, "-c", text, str(folder)]
     process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -117,6 +117,25 @@ def test_one_signal_ends_the_program_with_130(
     process.send_signal(number)
     assert process.wait(60) == 130
     assert {path.name for path in tmp_path.iterdir()} == said
+
+
+BROKEN = """
+    {of_run}
+        try:
+            ready()
+            time.sleep(600)
+        except KeyboardInterrupt:
+            raise LookupError("a bug after the stop") from None
+"""
+
+
+def test_a_bug_after_a_signal_is_told_with_its_traceback(tmp_path: Path) -> None:
+    process = started(tmp_path, BROKEN)
+    process.send_signal(signal.SIGINT)
+    told = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert told.startswith("stopping;")
+    assert told.endswith("LookupError: a bug after the stop\n")
 
 
 TWICE = """
