@@ -350,3 +350,6 @@ def test_a_run_that_is_refused_ends_no_sweep_and_is_in_its_table(
     assert "Written by `fl-app -m seed=0 rounds=2,1,0,3 data=digits`." in table
     assert "\nRefused: `seed=0` `rounds=1`: rounds must be above 1.\n" in table
     assert [each for each in table.splitlines() if each.startswith(("| 2", "| 3"))]
+    assert (
+        "Refused: seed=0 rounds=1: rounds must be above 1." in Path("here/compare.html").read_text()
+    )

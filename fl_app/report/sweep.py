@@ -52,12 +52,15 @@ class WriteTable(Callback):
         if not jobs:
             return
         compared = aggregate(jobs, measures=self.measures)
-        remarks = self._remarks(compared, others)
+        refused = self._refused(compared)
+        remarks = self._remarks(compared, others, refused)
         texts = {folder / "table.md": ""} | ({Path(self.page): self.text} if self.page else {})
         for place, text in texts.items():
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(self._table(compared, remarks, text))
-        written = [*texts, *_drawn(folder, jobs, [place.with_suffix(".png") for place in texts])]
+        pictures = [place.with_suffix(".png") for place in texts]
+        plain = [each.replace("`", "") for each in refused]
+        written = [*texts, *_drawn(folder, jobs, pictures, plain)]
         print(f"{self._table(compared, remarks)}\nwritten to {', '.join(map(str, written))}")
 
     def _table(self, compared: Comparison, remarks: Sequence[str], text: str = "") -> str:
@@ -65,7 +68,16 @@ class WriteTable(Callback):
         lines = markdown(compared, _command(), title=self.title, text=text, columns=self.columns)
         return "\n".join([*lines, *remarks]) + "\n"
 
-    def _remarks(self, compared: Comparison, others: Sequence[Path]) -> list[str]:
+    def _refused(self, compared: Comparison) -> list[str]:
+        """Return a sentence on each run whose configuration is wrong."""
+        return [
+            f"Refused: {_settings(overrides, compared.common)}: {'; '.join(errors)}."
+            for overrides, errors in self.refused
+        ]
+
+    def _remarks(
+        self, compared: Comparison, others: Sequence[Path], refused: Sequence[str]
+    ) -> list[str]:
         """Return the lines below the table: what is not in it."""
         lines: list[str] = []
         if absent := [each for each in self.measures or () if each not in compared.measures]:
@@ -74,15 +86,15 @@ class WriteTable(Callback):
             given = (read_overrides(each) or () for each in others)
             named = (_settings(each, compared.common) for each in given)
             lines += ["", f"Did not complete: {'; '.join(named)}."]
-        for overrides, errors in self.refused:
-            lines += ["", f"Refused: {_settings(overrides, compared.common)}: {'; '.join(errors)}."]
-        return lines
+        return lines + [line for sentence in refused for line in ("", sentence)]
 
 
-def _drawn(folder: Path, jobs: Sequence[Job], curved: Sequence[Path]) -> list[Path]:
+def _drawn(
+    folder: Path, jobs: Sequence[Job], curved: Sequence[Path], refused: Sequence[str]
+) -> list[Path]:
     """Write the curves of a sweep, if it has any, to the files `curved`, and its page.
 
-    Returns the files that were written.
+    The page has the sentences `refused`. Returns the files that were written.
     """
     # matplotlib: Hydra builds the callback for single runs too, which need none of it
     import matplotlib as mpl
@@ -94,10 +106,10 @@ def _drawn(folder: Path, jobs: Sequence[Job], curved: Sequence[Path]) -> list[Pa
     with mpl.rc_context(SETTINGS | PLAIN_TEXT):  # type: ignore[arg-type]
         figure = curves(jobs)
         if figure is None:
-            return write([folder], folder, command=_command())
+            return write([folder], folder, command=_command(), refused=refused)
         for place in curved:
             figure.savefig(place, dpi=160)
-    return [*curved, *write([folder], folder, command=_command())]
+    return [*curved, *write([folder], folder, command=_command(), refused=refused)]
 
 
 def _settings(overrides: Sequence[str], common: Mapping[str, str]) -> str:

@@ -63,16 +63,23 @@ def compare(arguments: Sequence[str]) -> None:
         print(path)
 
 
-def write(folders: Sequence[Path], target: Path, *, command: str | None = None) -> list[Path]:
+def write(
+    folders: Sequence[Path],
+    target: Path,
+    *,
+    command: str | None = None,
+    refused: Sequence[str] = (),
+) -> list[Path]:
     """Write the page and the tables into `target`; return their paths.
 
-    `command` is the command line that writes them, None for `fl-app compare`. Raises ValueError if
-    no run has completed.
+    `command` is the command line that writes them, None for `fl-app compare`; `refused` are
+    sentences on runs that have no folder. Raises ValueError if no run has completed.
     """
     jobs, unfinished, unknown = read_jobs(folders)
     excluded = [
         *_excluded(unfinished, "it did not complete", "they did not complete"),
         *_excluded(unknown, f"it has no {OVERRIDES}", f"they have no {OVERRIDES}", names=True),
+        *refused,
     ]
     if unknown and not jobs:
         raise ValueError(" ".join(excluded))
