@@ -127,6 +127,16 @@ def untrained(record: Mapping[str, Any]) -> set[str]:
     return failed | refused
 
 
+def rejected(rounds: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+    """Return how many rejections are of trainings and how many of evaluations.
+
+    A client counts once for its trainings and once for its evaluations in a round.
+    """
+    reasons = [why for record in rounds for why in (record["rejected"] or {}).values()]
+    scores = sum(f"; {EVALUATION}" in f"; {why}" for why in reasons)
+    return sum(not why.startswith(EVALUATION) for why in reasons), scores
+
+
 def trained(rounds: Iterable[Mapping[str, Any]]) -> set[int]:
     """Return the clients that trained in any of the rounds."""
     return {

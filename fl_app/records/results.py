@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fl_app.records.history import FINISHED, SPENT, first_split
+from fl_app.records.history import FINISHED, SPENT, first_split, rejected
 from fl_app.records.summary import build_summary, write_summary
 
 
@@ -39,7 +39,7 @@ def summarise(
         clients={
             "total": clients,
             "failed": sum(len(record["failed"]) for record in rounds),
-            "rejected": sum(len(record["rejected"]) for record in rounds),
+            "rejected": sum(rejected(rounds)),
             "removed": list(removed),
             "names": dict(names) if names else None,
             "groups": dict(sorted(groups.items())) or None,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl_app.records.history import FIELDS, History, first_split, read_rounds, trained
+from fl_app.records.history import FIELDS, History, first_split, read_rounds, rejected, trained
 from fl_app.records.names import ROUNDS
 
 
@@ -34,6 +34,16 @@ def test_who_trained_has_replied_to_a_training_in_any_round() -> None:
     assert trained([]) == trained([record(1)]) == set()
     assert trained([first]) == {0, 2}
     assert trained([first, record(2, sampled=[1])]) == {0, 1, 2}
+
+
+def test_a_client_whose_training_and_evaluation_are_rejected_counts_for_both() -> None:
+    both = {"5": "model must be finite; evaluation: loss must be a number; evaluation: one more"}
+    rounds = [
+        record(1, rejected=both),
+        record(2, rejected={"5": "evaluation: loss must be a number", "node 77": "no id"}),
+        record(3, rejected={}),
+    ]
+    assert rejected(rounds) == (2, 2)
 
 
 def test_resuming_drops_the_rounds_after_the_checkpoint(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What became of the clients' replies, in sentences: lost, rejected, dominant and odd ones."""
 
-from fl_app.records.history import EVALUATION, skipped
+from fl_app.records.history import EVALUATION, rejected, skipped
 from fl_app.records.rounding import counted, number, share
 from fl_app.report.page.clients import odd_updates, ranges, replies
 from fl_app.report.page.run_records import RunRecords
@@ -9,18 +9,19 @@ from fl_app.report.page.run_records import RunRecords
 def lost(records: RunRecords) -> str:
     """Return how many replies failed or were rejected, and who was lost by the end."""
     failed = sum(len(record["failed"]) for record in records.run.rounds)
-    rejected = sum(len(record["rejected"]) for record in records.run.rounds)
+    trainings, scores = rejected(records.run.rounds)
     lost = records.run.rounds[-1].get("lost") if records.run.rounds else None
     gone = f"Lost by the end: clients {', '.join(map(str, lost))}." if lost else ""
-    if not failed + rejected:
+    refused = trainings + scores
+    if not failed + refused:
         return gone
-    scores = sum(
+    scores += sum(
         why.startswith(EVALUATION)
         for record in records.run.rounds
-        for why in (*record["failed"].values(), *record["rejected"].values())
+        for why in record["failed"].values()
     )
     some = f", {scores} of them in evaluations" if scores else ""
-    text = f"{_failed_and_rejected(failed, rejected)}{some}; see the table of clients."
+    text = f"{_failed_and_rejected(failed, refused)}{some}; see the table of clients."
     return f"{text} {gone}".rstrip()
 
 
