@@ -2,6 +2,10 @@
 
 import re
 import shlex
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -44,3 +48,27 @@ def test_scripts_deploy_reads_its_commands() -> None:
     for _, *words in given:
         options, overrides = deploy_arguments.read(words, REPO, None)
         assert not overrides or options.action == "run"
+
+
+def test_the_copy_of_the_state_database_has_what_is_in_its_log_alone(tmp_path: Path) -> None:
+    """A SuperLink that has ended leaves rows in `state.db-wal`, which a plain copy would lose."""
+    database, copy = tmp_path / "state.db", tmp_path / "copy.db"
+    ended = "; ".join(
+        (
+            "import os, sqlite3, sys",
+            "database = sqlite3.connect(sys.argv[1])",
+            "database.execute('pragma journal_mode=wal')",
+            "database.execute('create table run (id)')",
+            "database.execute('insert into run values (7)')",
+            "database.commit()",
+            "os._exit(0)",
+        )
+    )
+    subprocess.run([sys.executable, "-c", ended, str(database)], check=True)
+    assert (tmp_path / "state.db-wal").stat().st_size
+    [words] = [each for each in commands("docs/production.md") if "sqlite3" in each]
+    path, statement = (each.replace("/state/", f"{tmp_path}/") for each in words[-2:])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("select id from run").fetchall() == [(7,)]
